@@ -38,6 +38,19 @@ uint64_t process_start(int64_t pid, bool *zombie)
     return at ? strtoull(at, NULL, 10) : 0;
 }
 
+#define PF_EXITING 0x4 /* of the kernel's flags of a task, in /proc/PID/stat */
+
+bool process_ending(int64_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    read_text(path, text, sizeof text);
+    char *at = strrchr(text, ')');
+    for (int field = 2; field < 9 && at; field++)
+        at = strchr(at + 1, ' ');
+    return !at || strtoul(at, NULL, 10) & PF_EXITING;
+}
+
 void process_self(struct process_id *out)
 {
     struct stat space;

@@ -7,6 +7,10 @@
 /* When a process began, in ticks since boot; 0: the process does not exist, or this is not known. */
 uint64_t process_start(int64_t pid, bool *zombie);
 
+/* Has the process ended, or has it begun to end? Then it runs no more code of its program, but its files may be open
+ * still. */
+bool process_ending(int64_t pid);
+
 /* Identifies a process among those of all machines. A process number is unique only within one boot and one namespace.
  */
 struct process_id {

@@ -139,6 +139,8 @@ static const char *state_of(const struct diagnosis *d, int rank)
         const struct flight_wait *w = &d->fl.waits[d->by_on[i]];
         if (!strcmp(w->peer, "died"))
             return d->fl.hosts[rank] ? "has died or cannot be reached" : "has died";
+        if (!strcmp(w->peer, "lost"))
+            return "cannot be reached";
         if (!strcmp(w->peer, "left"))
             return "has closed its comm";
         unstarted |= w->call || !w->started;
@@ -175,6 +177,7 @@ static void print_wait(struct diagnosis *d, const struct flight_wait *w)
     printf("%s%s",
            !strcmp(w->peer, "died")
                ? d->fl.hosts[w->on] ? ", which has died or cannot be reached," : ", which has died,"
+           : !strcmp(w->peer, "lost") ? ", which cannot be reached,"
            : !strcmp(w->peer, "left") ? ", which has left,"
            : w->started               ? ""
                                       : ", which has not started the run,",

@@ -16,8 +16,8 @@
 #include "transport/hosts/hosts.h"
 
 #define SPIN_TURNS 2000
-#define BEAT_NS \
-    INT64_C(20000000) /* a rank that sleeps sees the death of a peer within this time, and wakes 50 times a second */
+#define BEAT_NS INT64_C(20000000) /* a rank that sleeps wakes 50 times a second, */
+#define CROWD 64                  /* and less often if there are more ranks than this on its machine */
 
 /* Takes from the launcher's environment what the caller's options and URL leave open: the URL, or the name behind its
  * scheme, and rank and size. */
@@ -49,6 +49,14 @@ static int find_group(const char *url, weft_comm_opts *o, struct environment_job
     return 0;
 }
 
+/* If many ranks share a machine, each wakes less often, so that those that wait take little time from those that work.
+ * A rank that waits is woken for all that it waits for, and one of many still finds out soon that another has died. */
+static int64_t beat(const struct transport_link *l, int64_t deadline_ns)
+{
+    int64_t ns = BEAT_NS * (1 + (l->hosts ? l->hosts->crowd : l->size) / CROWD);
+    return deadline_ns / 8 < ns ? deadline_ns / 8 + 1 : ns;
+}
+
 void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o, bool dedicated_cores,
                 struct comm_family *f)
 {
@@ -59,7 +67,7 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->size = l->size;
     c->opts = *o;
     c->deadline_ns = o->deadline_ns;
-    c->beat_ns = o->deadline_ns / 8 < BEAT_NS ? o->deadline_ns / 8 + 1 : BEAT_NS;
+    c->beat_ns = beat(l, o->deadline_ns);
     c->staged = o->staged || !l->transport->can.loads;
     c->channel_buckets = o->channel_buckets;
     c->dedicated_cores = dedicated_cores;

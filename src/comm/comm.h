@@ -76,6 +76,8 @@ struct weft_comm {
     bool dedicated_cores; /* every rank of a host has a core to itself */
     int spin_turns;       /* turns before the first yield; 0 without dedicated cores */
     int stretch;          /* factor on spin_turns before a sleep: wait.c */
+    int64_t cma_least;    /* tests set it: bytes in one piece from which on private memory is read (engine/ways/cma.c);
+                           * 0: bind measures it */
     struct staging staging;
 
     struct comm_task *tasks, *last_task; /* in the order in which they were added */
@@ -168,7 +170,7 @@ const char *names_call(uint32_t call); /* the function of weft.h */
  * buffer of NAMES_RANK bytes. */
 #define NAMES_RANK 128
 const char *names_rank(const weft_comm *c, int rank, char *buf);
-const char *names_gone(const weft_comm *c, int rank); /* what is known of a rank that is gone without a farewell */
+const char *names_gone(const weft_comm *c, int rank); /* what is known of a rank that has failed (transport_failed) */
 
 /* A list of ranks for a text, each with a note of up to 40 letters: "rank 3", "ranks 1 on host a, 2 on host b and 5
  * more". Start with {0}. */

@@ -28,6 +28,14 @@ static const char *variable(const char *name)
     return text && *text ? text : NULL;
 }
 
+/* Where to meet, and the secret by which ranks know each other. A program that runs with more rights than its user
+ * takes neither from the user's environment: it would open files, and connect to places, that the user names. */
+static const char *trusted(const char *name)
+{
+    const char *text = secure_getenv(name);
+    return text && *text ? text : NULL;
+}
+
 /* Reads a whole number from the environment for an option that was left at 0. */
 static int from_environment(const char *name, int64_t scale, int64_t max, int64_t *value)
 {
@@ -260,7 +268,7 @@ static void unique_name(const struct launcher *l, const struct environment_job *
 static int job_of(const struct launcher *l, struct environment_job *job)
 {
     char name[512];
-    const char *url = variable("WEFT_URL");
+    const char *url = trusted("WEFT_URL");
     int err = place_in(l->rank, l->size, job);
     if (!err)
         err = spans(l, job);
@@ -274,9 +282,9 @@ static int job_of(const struct launcher *l, struct environment_job *job)
         strcpy(job->url, url);
     else
         name_job(job,
-                 url                                 ? url
-                 : job->spans || variable("WEFT_AT") ? "auto:"
-                                                     : "shm:",
+                 url                                ? url
+                 : job->spans || trusted("WEFT_AT") ? "auto:"
+                                                    : "shm:",
                  variable("WEFT_NAME") ? variable("WEFT_NAME") : name);
     return 0;
 }
@@ -286,7 +294,7 @@ int environment_job(struct environment_job *job, bool *found)
     *job = (struct environment_job){.size = 0};
     *found = true;
     if (variable("WEFT_RANK") || variable("WEFT_SIZE")) {
-        const char *url = variable("WEFT_URL");
+        const char *url = trusted("WEFT_URL");
         if (url && strlen(url) < sizeof job->url)
             strcpy(job->url, url);
         else if (variable("WEFT_NAME"))
@@ -338,7 +346,7 @@ static int read_token(const char *path, char token[SERVER_TOKEN_MAX + 2])
 
 int environment_token(char token[SERVER_TOKEN_MAX + 2])
 {
-    const char *text = variable("WEFT_TOKEN"), *file = variable("WEFT_TOKEN_FILE");
+    const char *text = trusted("WEFT_TOKEN"), *file = trusted("WEFT_TOKEN_FILE");
     token[0] = 0;
     if (!text)
         return file ? read_token(file, token) : 0;
@@ -369,7 +377,7 @@ int environment_store(const char *at, struct environment_store *out)
     bool found = false;
     *out = (struct environment_store){.at = ""};
     if (!at)
-        at = variable("WEFT_AT");
+        at = trusted("WEFT_AT");
     if (at && strlen(at) >= sizeof out->at)
         return error_set(WEFT_EINVAL, "%.40s...: the place of a store has at most %zu letters", at, sizeof out->at - 1);
     int err = environment_token(out->token);

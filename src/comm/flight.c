@@ -99,7 +99,7 @@ static char *compose(const weft_comm *c, const char *why, size_t *len)
 
 static bool write_all(const char *path, const char *bytes, size_t n)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return false;
     while (n) {

@@ -24,8 +24,10 @@ void flight_text_member(struct text *t, const char *key, const char *value)
 
 void flight_text_fate(const weft_comm *c, int peer, struct text *t)
 {
+    static const char *const names[] = {
+        [TRANSPORT_HERE] = "here", [TRANSPORT_LEFT] = "left", [TRANSPORT_DIED] = "died", [TRANSPORT_LOST] = "lost"};
     enum transport_fate fate = c->transport->gone(c->link, peer);
-    flight_text_member(t, "peer", fate == TRANSPORT_DIED ? "died" : fate == TRANSPORT_LEFT ? "left" : "here");
+    flight_text_member(t, "peer", names[fate]);
 }
 
 static void put_execs(const weft_comm *c, struct text *t)

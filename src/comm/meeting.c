@@ -17,16 +17,14 @@ struct meeting {
 static bool met(void *arg)
 {
     struct meeting *m = arg;
-    while (m->next < m->comm->size && core_entered(m->comm->group, m->next, m->number))
-        m->next++;
-    return m->next == m->comm->size;
+    return core_met(m->comm->group, m->number, &m->next);
 }
 
 static int absent(void *arg)
 {
     const struct meeting *m = arg;
     int n = 0;
-    for (int r = m->next; r < m->comm->size; r++)
+    for (int r = m->next; !m->comm->group->tree && r < m->comm->size; r++) /* the tree gives one signal for all */
         n += !core_entered(m->comm->group, r, m->number);
     return comm_task_any_lacks(m->comm, NULL) || !n ? 1 : n; /* a run in flight needs every signal */
 }
@@ -41,21 +39,11 @@ static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *na
     return names_text(names);
 }
 
-static bool unanimous(const weft_comm *c, uint64_t meeting)
-{
-    const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
-    for (int r = 0; r < c->size; r++) {
-        const struct core_vote *v = core_vote_of(c->group, r, meeting);
-        if (v->code || v->call != zero->call || v->object != zero->object || v->digest != zero->digest)
-            return false;
-    }
-    return true;
-}
-
 /* All ranks look at the same votes, so all get the same result. */
 static int decide(weft_comm *c, uint64_t meeting)
 {
-    if (unanimous(c, meeting))
+    core_met_wake(c->group, c->rank);
+    if (!core_tally(c->group, meeting).differ)
         return 0;
     const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
     char who[NAMES_RANK];
@@ -107,7 +95,7 @@ static int someone_left(struct meeting *m, const char *call)
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (!fate || met(m))
             continue;
-        if (fate == TRANSPORT_DIED)
+        if (transport_failed(fate))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who), names_gone(c, r), call);
         if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", names_rank(c, r, who), call);

@@ -36,6 +36,8 @@ const char *names_rank(const weft_comm *c, int rank, char *buf)
 
 const char *names_gone(const weft_comm *c, int rank)
 {
+    if (c->transport->gone(c->link, rank) == TRANSPORT_LOST)
+        return "cannot be reached";
     return transport_elsewhere(c->link, rank) ? "has died or cannot be reached" : "has died";
 }
 

@@ -165,7 +165,7 @@ static int await_check(weft_comm *c, const struct comm_wait_ranks *a)
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
         if (fate && a->lacks(a->arg, i))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who),
-                             fate == TRANSPORT_DIED ? "has died" : "closed its comm", a->call);
+                             transport_failed(fate) ? names_gone(c, r) : "closed its comm", a->call);
     }
     return 0;
 }

@@ -76,19 +76,43 @@ static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
     return err;
 }
 
+#define HIDES 1 /* note of a vote: all that look at this rank's block are its peers */
+
+static uint64_t note_of(const weft_exec *x)
+{
+    return x && x->block && x->block->shown ? 0 : HIDES;
+}
+
+/* The places of the blocks that this rank looks at: its own, those of its peers and of rank 0, and if some rank shows
+ * its block to all, those of all ranks. They are in the votes. NULL: no memory. */
+static uint64_t *places_of(const weft_exec *x, const struct program *p, uint64_t meeting, bool shown)
+{
+    const struct core_group *g = x->comm->group;
+    uint64_t *at = calloc((size_t)x->comm->size, sizeof *at);
+    if (!at)
+        return NULL;
+    at[x->comm->rank] = x->place;
+    for (uint32_t i = 0; i < p->nins; i++)
+        at[p->ins[i].peer] = core_vote_of(g, p->ins[i].peer, meeting)->place;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        at[p->outs[i].peer] = core_vote_of(g, p->outs[i].peer, meeting)->place;
+    for (int r = 0; r < (shown ? x->comm->size : 1); r++)
+        at[r] = core_vote_of(g, r, meeting)->place;
+    return at;
+}
+
 /* The second half, with the peers' blocks, whose places are in the votes of the first meeting. */
 static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t call, int64_t deadline_ns)
 {
     weft_comm *c = x->comm;
-    uint64_t *block_at = malloc((size_t)c->size * sizeof *block_at);
+    bool shown = !(core_tally(c->group, meeting).note & HIDES);
+    uint64_t *block_at = places_of(x, p, meeting, shown);
     int err = block_at ? 0 : error_nomem();
-    for (int r = 0; r < c->size && !err; r++)
-        block_at[r] = core_vote_of(c->group, r, meeting)->place;
     int untagged = way_wire_tags(x, p); /* even if something has failed: the other ends count their tags, too */
     err = err ? err : untagged;
     if (!err)
         err = fill_program(x, p, block_at);
-    if (!err && !x->held)
+    if (!err && shown && !x->held)
         err = block_hold(x, p, block_at);
     uint32_t drivers = 0;
     if (!err)
@@ -143,7 +167,8 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     }
     if (!err)
         err = prepare(x, src, dst);
-    struct core_vote vote = {.call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .code = err};
+    struct core_vote vote = {
+        .call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .note = note_of(x), .code = err};
     uint64_t meeting;
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err) {
@@ -181,8 +206,12 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
     if (!err)
         block_describe(x, p);
-    struct core_vote vote = {
-        .call = COMM_REBIND, .object = x->task.id, .digest = x->plan->digest, .place = x->place, .code = err};
+    struct core_vote vote = {.call = COMM_REBIND,
+                             .object = x->task.id,
+                             .digest = x->plan->digest,
+                             .place = x->place,
+                             .note = note_of(x),
+                             .code = err};
     uint64_t meeting;
     err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)

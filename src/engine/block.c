@@ -95,7 +95,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
                                 .offer = step->offer,
                                 .watched = step->nnext > 0,
                                 .open = st->kind == PLAN_RECV && !st->ndeps};
-    for (const struct way *const *w = way_table; *w && st->kind == PLAN_SEND; w++)
+    for (const struct way *const *w = way_table; *w; w++)
         if ((*w)->describe)
             (*w)->describe(x, p, s, m);
     for (uint32_t q = 0; q < st->nparts; q++) {

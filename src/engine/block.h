@@ -47,13 +47,16 @@ struct block_message {
     bool watched;   /* SEND: a step waits until it has been read, so its reader must not wait for others first */
     bool open;      /* RECV: the peer may write it from the start of a run on */
     bool unacked;   /* eager SEND: the receiver does not say that it has read it */
+    bool reads;     /* RECV: the receiver may read private memory of the sender */
+    int64_t
+        read_least; /* SEND out of private memory: bytes in one piece from which on it should be read there; 0: never */
     uint64_t slot;  /* staged: offset in the pool of the message of this run; eager: offset of slot 0 from the head */
     int64_t slot_bytes, stamp; /* eager */
     uint32_t slots;
 };
 
 struct block_part {
-    uint64_t at; /* the place of its first element, if peers can reach it */
+    uint64_t at; /* the place of its first element; if peers cannot reach it, its address at the owner */
     bool reached;
     int64_t offset, count;
     uint32_t loop; /* the first in block_loops */

@@ -51,18 +51,11 @@ int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint3
     return 0;
 }
 
-static bool all_can(const weft_comm *c, uint64_t meeting, int i)
-{
-    for (int r = 0; r < c->size; r++)
-        if (!(core_vote_of(c->group, r, meeting)->note >> i & 1))
-            return false;
-    return true;
-}
-
 void driver_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting)
 {
+    uint64_t all = core_tally(x->comm->group, meeting).note; /* what all ranks can */
     for (int i = 0; i < DRIVERS && !p->driver; i++) {
-        if (!(p->drivers >> i & 1) || (drivers[i]->agreed && !all_can(x->comm, meeting, i)))
+        if (!(p->drivers >> i & 1) || (drivers[i]->agreed && !(all >> i & 1)))
             continue;
         p->driver = drivers[i];
         p->state = p->states[i];

@@ -16,6 +16,7 @@ struct operand {
     char *base;
     int64_t stride[MEMORY_LOOPS];
     int dtype;
+    bool foreign; /* base is an address of another process */
 };
 
 #define SEEN 64 /* tiles that a new one is compared with: moves of other peers and tensors often have the same */
@@ -40,6 +41,7 @@ static int own_operand(const struct filler *f, uint32_t part, int64_t *n, struct
     const struct plan_part *pp = &f->plan->parts[part];
     const struct exec_place *at = &f->p->places[pp->buf];
     int64_t first;
+    o->foreign = false;
     int loops = shape_loops(f->plan, pp, at->stride, n, o->stride, &first);
     o->base = at->base + first;
     o->dtype = f->plan->bufs[pp->buf].dtype;
@@ -51,6 +53,7 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
 {
     struct transport_link *l = f->x->comm->link;
     o->base = l->transport->reach(l, peer, part->at);
+    o->foreign = false;
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
         o->stride[i] = block_loops(b)[part->loop + (uint32_t)i].stride;
@@ -94,7 +97,7 @@ static int add_move(struct filler *f, int loops, const int64_t *n, const struct 
         count *= n[i];
     }
     t.loops = shape_merge(loops, t.n, t.stride, 2);
-    bool same = dst->base == src->base && dst->dtype == src->dtype;
+    bool same = dst->base == src->base && dst->dtype == src->dtype && !src->foreign;
     for (int i = 0; same && i < t.loops; i++)
         same = t.stride[0][i] == t.stride[1][i];
     if (same || !count)
@@ -148,6 +151,17 @@ static int shared_part(struct filler *f, int peer, const struct block *b, const 
     peer_operand(f, peer, b, theirs, &other);
     return push ? direct_part(f, loops, n, &other, &own, theirs->wire)
                 : direct_part(f, loops, n, &own, &other, theirs->wire);
+}
+
+/* One part, out of the peer's private memory. */
+static int private_part(struct filler *f, const struct block *b, const struct block_part *theirs, uint32_t part)
+{
+    struct operand own, other = {.base = (char *)(uintptr_t)theirs->at, .dtype = theirs->dtype, .foreign = true};
+    int64_t n[MEMORY_LOOPS];
+    int loops = own_operand(f, part, n, &own);
+    for (int i = 0; i < theirs->nloops; i++)
+        other.stride[i] = block_loops(b)[theirs->loop + (uint32_t)i].stride;
+    return add_move(f, loops, n, &own, &other, 0);
 }
 
 static bool same_box(const weft_plan *p, const struct plan_part *a, const struct plan_part *b)
@@ -214,6 +228,7 @@ static int message_part(struct filler *f, enum way_moves moves, int peer, const 
     switch (moves) {
     case WAY_MOVES_MESSAGE: return staged_part(f, part, send);
     case WAY_MOVES_PLACES: return shared_part(f, peer, b, theirs, part, send);
+    case WAY_MOVES_PRIVATE: return private_part(f, b, theirs, part);
     case WAY_MOVES_NONE: break;
     }
     return 0;

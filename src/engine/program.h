@@ -15,7 +15,7 @@ struct way;
 /* Where a buffer of the plan stands in memory. */
 struct exec_place {
     char *base;
-    uint64_t at;                   /* the place of base, for peers */
+    uint64_t at;                   /* the place of base, for peers; if they cannot reach it, base itself */
     bool reached;                  /* peers can reach it */
     int64_t stride[WEFT_MAX_DIMS]; /* in bytes */
 };
@@ -172,9 +172,10 @@ struct program {
     struct arena arena;
     struct exec_place *places; /* one for each buffer of the plan */
     uint32_t nsteps, nins, nouts, nfirst;
-    bool staged;    /* some SEND is staged */
-    bool may_block; /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
-    bool pushed;    /* some RECV is pushed */
+    bool staged;       /* some SEND is staged */
+    bool may_block;    /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
+    bool pushed;       /* some RECV is pushed */
+    int64_t cma_least; /* ways/cma.c: bytes in one piece from which on private memory is read; 0: not measured */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */

@@ -150,6 +150,8 @@ int view_places(const weft_exec *x, const weft_view *src, const weft_view *dst, 
         }
         if (at->base)
             at->reached = l->transport->offer(l, at->base, (size_t)view_extent(ndim, shape, at->stride, size), &at->at);
+        if (!at->reached)
+            at->at = (uintptr_t)at->base;
     }
     return 0;
 }

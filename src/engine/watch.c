@@ -47,7 +47,7 @@ static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct
     }
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
     if (fate && x->program->driver->in_waits(x, in))
-        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = in->peer;
+        *(transport_failed(fate) ? &b->died : &b->left) = in->peer;
     else if (!fate && has_stalled(x, in->peer, in->block, &in->watched, now))
         b->stalled = in->peer;
 }
@@ -60,7 +60,7 @@ static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, str
     }
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
     if (fate && x->program->driver->out_waits(x, out))
-        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = out->peer;
+        *(transport_failed(fate) ? &b->died : &b->left) = out->peer;
     else if (!fate && has_stalled(x, out->peer, out->block, &out->watched, now))
         b->stalled = out->peer;
 }
@@ -78,7 +78,7 @@ static void watch_wired(const weft_exec *x, struct wire_channel *ch, int64_t now
     bool gone = fate || (ch->freed && ch->last_run < x->run);
     if (gone && ch->gone &&
         ch->looked) /* looked: a put into an exchange watches, too, but does not look for messages */
-        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = ch->peer;
+        *(transport_failed(fate) ? &b->died : &b->left) = ch->peer;
     ch->looked &= gone && ch->gone;
     ch->gone = gone;
     if (gone)
@@ -97,7 +97,7 @@ static void watch_helpers(const weft_exec *x, struct blame *b)
             continue;
         enum transport_fate fate = x->comm->transport->gone(x->comm->link, r);
         if (fate && x->program->driver->rank_waits(x, r)) /* twice, as in watch_in */
-            *(fate == TRANSPORT_DIED ? &b->died : &b->left) = r;
+            *(transport_failed(fate) ? &b->died : &b->left) = r;
     }
 }
 

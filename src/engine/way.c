@@ -2,6 +2,7 @@
  *
  *   wire     the peer is on another host
  *   eager    the message has 4 KiB or less, and the eager slots of the exec have room for it (ways/eager.c)
+ *   cma      private memory in pieces that the system copies faster than two copies take (ways/cma.c)
  *   staged   the peer cannot reach the memory, the comm is to stage all messages, or the elements lie far apart at both
  *            ends (ways/staged.c)
  *   push     most bytes of the channel are in shorter spans at the sender than at the receiver

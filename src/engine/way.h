@@ -28,7 +28,8 @@ enum way_state {
 enum way_moves {
     WAY_MOVES_NONE,
     WAY_MOVES_MESSAGE, /* between its places and a dense message */
-    WAY_MOVES_PLACES   /* between its places here and its places in the peer's memory: zero-copy */
+    WAY_MOVES_PLACES,  /* between its places here and its places in the peer's memory: zero-copy */
+    WAY_MOVES_PRIVATE  /* from the peer's private memory, by addresses that only the peer can load from */
 };
 
 /* Can a fold read the message without a copy? */
@@ -54,7 +55,7 @@ struct way {
 
     bool (*fits)(const struct way_ends *e);
 
-    /* For bind; each may be NULL. Adds what this way says about SEND s to its description m. */
+    /* For bind; each may be NULL. Adds what this way says about SEND or RECV s to its description m. */
     void (*describe)(weft_exec *x, struct program *p, uint32_t s, struct block_message *m);
     /* This way was chosen for message k of the channel: notes in `step` what the receiver needs. */
     int (*accept)(weft_exec *x, struct program *p, const struct exec_in *in, uint32_t k, struct exec_step *step);
@@ -74,7 +75,7 @@ struct way {
 
 /* ---- way_table.c ---- */
 
-extern const struct way way_eager, way_wire, way_staged, way_push, way_pull;
+extern const struct way way_wire, way_eager, way_cma, way_staged, way_push, way_pull;
 extern const struct way *const way_table[];  /* in order; NULL after the last */
 uint64_t way_table_bit(const struct way *w); /* of toggle.h */
 

@@ -36,7 +36,7 @@ struct blame {
 static void blame_fate(struct blame *b, int rank, enum transport_fate fate)
 {
     if (fate)
-        *(fate == TRANSPORT_DIED ? &b->died : &b->left) = rank;
+        *(transport_failed(fate) ? &b->died : &b->left) = rank;
 }
 
 /* Once a peer is seen to be gone, all that it did before can be seen. So the pipe is checked again after that. */
@@ -98,7 +98,7 @@ static void watch_vote(weft_exchange *x, int64_t now, struct blame *b)
             b->stalled = ranks[i];
     }
     x->looked_at = (x->looked_at + 1) % c->size;
-    if (x->looked_at != c->rank && c->transport->gone(c->link, x->looked_at) == TRANSPORT_DIED)
+    if (x->looked_at != c->rank && transport_failed(c->transport->gone(c->link, x->looked_at)))
         b->died = x->looked_at;
 }
 

@@ -306,7 +306,7 @@ void pipe_fence(struct pipes *p)
     /* Ranks that are threads of one process are not stopped alone. */
     for (int i = 0; i < p->nouts; i++)
         while (atomic_load_explicit(&p->outs[i].ring->loading, memory_order_seq_cst) &&
-               c->transport->gone(c->link, p->outs[i].peer) != TRANSPORT_DIED &&
+               !transport_failed(c->transport->gone(c->link, p->outs[i].peer)) &&
                (!c->group->shared || core_now() < until))
             sched_yield();
     atomic_store_explicit(&p->fenced, true, memory_order_release);

@@ -52,8 +52,17 @@ static unsigned char *say(struct connection *c, size_t n)
     return out + c->out_end - n;
 }
 
-void connection_answer(struct server_client *client, const struct frame_reply *r)
+/* Most connections are idle for most of their time: they keep no buffers. */
+void connection_sent(struct connection *c)
 {
+    free(c->out);
+    c->out = NULL;
+    c->out_at = c->out_end = 0;
+}
+
+void connection_answer(struct server_state *d, struct server_client *client, const struct frame_reply *r)
+{
+    (void)d;
     struct connection *c = (struct connection *)client;
     unsigned char *message = malloc(FRAME_HEAD + r->bytes), *frame = NULL;
     if (message)

@@ -30,5 +30,8 @@ size_t connection_room(struct connection *c, unsigned char **at);
 bool connection_take(struct connection *c, size_t n, struct server_state *d, const struct sodium *na,
                      const unsigned char *key, int64_t now);
 bool connection_known(const struct connection *c); /* has the client proved that it has the token? */
-void connection_answer(struct server_client *c, const struct frame_reply *r); /* server_state.answer */
+/* A server_state.answer: puts the reply into `out`. */
+void connection_answer(struct server_state *d, struct server_client *c, const struct frame_reply *r);
+/* All of `out` has been sent. */
+void connection_sent(struct connection *c);
 #endif

@@ -1,12 +1,15 @@
-/* The store's protocol over TCP, version 2. All numbers are little-endian.
+/* The store's protocol over TCP, version 3. All numbers are little-endian.
  *
  * A token is known to the server and to all ranks. K = hash(token), and hash(x) below is BLAKE2b of 32 bytes with the
  * key K. Each connection begins with:
  *
- *   client   "weft-st2", a[32]                a and b are fresh random numbers
- *   server   "weft-st2", b[32]
+ *   client   "weft-st3", a[32]                a and b are fresh random numbers
+ *   server   "weft-st3", b[32]
  *   client   hash("client proves" a b)        the client proves first: a stranger learns nothing
  *   server   0, hash("server proves" a b)     or 1 and zeros: the client is refused
+ *
+ * A server that has no file left for a connection sends "weft-ful" and the number of files that it may have open[8]
+ * instead of its hello, and closes it. This is not proved: a client tries again, as it does when it is refused.
  *
  * A recorded connection cannot be replayed, since a or b differs each time. After the proofs each side sends frames. It
  * seals them (ChaCha20-Poly1305) with a key of its own, hash("client sends" a b) or hash("server sends" a b):
@@ -22,8 +25,9 @@
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
 
-#define FRAME_MAGIC "weft-st2"
+#define FRAME_MAGIC "weft-st3"
 #define FRAME_MAGIC_SIZE 8
+#define FRAME_FULL "weft-ful" /* of the same size */
 #define FRAME_NONCE 32
 #define FRAME_PROOF 32
 #define FRAME_HELLO (FRAME_MAGIC_SIZE + FRAME_NONCE) /* the first message of either side */
@@ -40,8 +44,8 @@
 /* JOIN must be the first request: key is the store's name (or empty), number is rank + (size << 32). The server answers
  * it when all ranks have joined; the reply's number is the rank that serves, or -1 if the server is not a rank. GET
  * waits for the key, at most wait_ms; its reply is the value, which may be longer than the client has room for. GATHER
- * waits for KEY/r of all ranks r from `number` on; its reply has as many values as fit, at least one, each as length[4]
- * and value, and the reply's number says how many. LEAVE has no reply. */
+ * waits for KEY/r of all ranks r; its reply has the values from rank `number` on, as many as fit, at least one, each as
+ * length[4] and value, and the reply's number says how many. LEAVE has no reply. */
 enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_GATHER, FRAME_LEAVE };
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */

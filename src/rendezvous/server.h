@@ -22,4 +22,13 @@ int server_check_token(const char *token, const char *url);
 int server_start(int listener, const char *token, int served_by, struct server **out);
 /* Accepts no more connections, waits until all clients have left their stores, or until `until`, and ends. */
 void server_stop(struct server *s, int64_t until);
+
+/* What the server has done so far, since it was started. For measurements: the call waits for the server's thread. */
+struct server_counts {
+    uint64_t requests;
+    uint64_t steps;          /* connections, clients, keys, timers and parts that it looked at */
+    uint64_t sent, received; /* bytes */
+    int64_t cpu_ns;          /* of the server's thread */
+};
+void server_counts(struct server *s, struct server_counts *out);
 #endif

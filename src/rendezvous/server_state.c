@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L
 #include "rendezvous/server_state.h"
 
 #include <stdio.h>
@@ -5,38 +6,62 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/math.h"
 
-struct entry {
-    struct entry *next;
-    uint64_t hash;
-    unsigned char *value;
-    size_t bytes;
-    size_t key_len;
-    char key[];
-};
+#define LATE_NS INT64_C(1000000000) /* for which a text about missing ranks is given to other clients, too */
 
 /* One store: the clients that opened the same name, one for each rank. A second open of a rank belongs to the next
  * session of that name. */
 struct server_session {
-    struct server_session *next;
-    char name[STORE_NAME_MAX + 1];
+    struct server_name *name; /* NULL: all ranks have joined */
+    struct list node;         /* in the name */
     int size, joined;
+    int64_t began;
     bool *here;
-    struct server_client *clients;
-    struct entry **buckets; /* a power of two of them */
-    size_t nbuckets, entries;
+    struct list clients;
+    struct server_keys keys;
+    char *late; /* which ranks are missing, and until when this text will do */
+    int64_t late_until;
+};
+
+/* A name, as long as sessions of it form; the oldest one first. */
+struct server_name {
+    struct table_node node;
+    struct list sessions;
+    char text[STORE_NAME_MAX + 1];
 };
 
 /* ---- replies ---- */
 
+/* The client does not wait any more. */
+static void stop_waiting(struct server_state *d, struct server_client *c)
+{
+    struct server_entry *e = c->entry;
+    struct server_prefix *p = c->prefix;
+    list_remove(&c->waiting);
+    wheel_remove(&d->wheel, &c->timer);
+    c->waits = false;
+    c->entry = NULL;
+    c->prefix = NULL;
+    if (e)
+        server_keys_spare_entry(&c->session->keys, e);
+    if (p)
+        server_keys_spare_prefix(&c->session->keys, p);
+}
+
+static void wait_at(struct server_state *d, struct server_client *c, struct list *where, int64_t until)
+{
+    c->waits = true;
+    list_append(where, &c->waiting);
+    wheel_add(&d->wheel, &c->timer, until);
+}
+
 static void give(struct server_state *d, struct server_client *c, int code, int64_t number, const void *value,
                  size_t bytes)
 {
-    c->waits = false;
-    c->prefix = 0;
-    d->answer(c, &(struct frame_reply){.code = code, .number = number, .value = value, .bytes = bytes});
+    d->steps++;
+    d->answer(d, c, &(struct frame_reply){.code = code, .number = number, .value = value, .bytes = bytes});
+    stop_waiting(d, c); /* after the answer: it may free what the client has waited for, and the text with it */
 }
 
 static void refuse(struct server_state *d, struct server_client *c, int code, const char *text)
@@ -44,115 +69,71 @@ static void refuse(struct server_state *d, struct server_client *c, int code, co
     give(d, c, code, 0, text, strlen(text));
 }
 
-/* ---- entries ---- */
-
-static struct entry **find(const struct server_session *s, const char *key, size_t len, uint64_t *hash)
-{
-    *hash = hash_bytes(0, key, len);
-    struct entry **at = &s->buckets[*hash & (s->nbuckets - 1)];
-    while (*at && ((*at)->hash != *hash || (*at)->key_len != len || memcmp((*at)->key, key, len)))
-        at = &(*at)->next;
-    return at;
-}
-
-static size_t weight(const struct entry *e)
-{
-    return sizeof *e + e->key_len + e->bytes;
-}
-
-static void drop(struct server_state *d, struct server_session *s, struct entry **at)
-{
-    struct entry *e = *at;
-    *at = e->next;
-    d->bytes -= weight(e);
-    s->entries--;
-    free(e->value);
-    free(e);
-}
-
-/* Doubles the number of buckets. Without memory for them nothing changes. */
-static void grow(struct server_session *s)
-{
-    size_t n = s->nbuckets * 2;
-    struct entry **buckets = calloc(n, sizeof *buckets);
-    if (!buckets)
-        return;
-    for (size_t i = 0; i < s->nbuckets; i++) {
-        for (struct entry *e = s->buckets[i], *next; e; e = next) {
-            next = e->next;
-            e->next = buckets[e->hash & (n - 1)];
-            buckets[e->hash & (n - 1)] = e;
-        }
-    }
-    free(s->buckets);
-    s->buckets = buckets;
-    s->nbuckets = n;
-}
-
-/* Finds or makes the entry of a key. NULL: there is no room, and *why has the text of the refusal. */
-static struct entry *enter(struct server_state *d, struct server_session *s, const struct frame_request *r,
-                           const char **why)
-{
-    uint64_t hash;
-    struct entry *e = *find(s, r->key, r->key_len, &hash);
-    size_t more = (e ? 0 : sizeof *e + r->key_len) + r->bytes;
-    *why = "the store is full: it holds 256 MiB";
-    if (d->bytes - (e ? e->bytes : 0) + more > STORE_BYTES_MAX)
-        return NULL;
-    if (e)
-        return e;
-    *why = "the store is full: it has 262144 keys";
-    if (s->entries == STORE_ENTRIES_MAX)
-        return NULL;
-    *why = "the store is out of memory";
-    e = calloc(1, sizeof *e + r->key_len);
-    if (!e)
-        return NULL;
-    if (s->entries >= s->nbuckets)
-        grow(s);
-    struct entry **at = &s->buckets[hash & (s->nbuckets - 1)];
-    *e = (struct entry){.next = *at, .hash = hash, .key_len = r->key_len};
-    memcpy(e->key, r->key, r->key_len);
-    *at = e;
-    s->entries++;
-    d->bytes += weight(e);
-    return e;
-}
-
 /* ---- sessions ---- */
 
-static struct server_session *session_new(struct server_state *d, const char *name, int size)
+static struct server_name *name_get(struct server_state *d, const char *text, size_t len)
 {
-    struct server_session *s = calloc(1, sizeof *s), **at = &d->sessions;
+    struct table_node *n = table_find(&d->forming, text, len);
+    if (n)
+        return LIST_OF(n, struct server_name, node);
+    struct server_name *name = calloc(1, sizeof *name);
+    if (!name)
+        return NULL;
+    memcpy(name->text, text, len);
+    list_begin(&name->sessions);
+    if (!table_put(&d->forming, &name->node, name->text, len)) {
+        free(name);
+        return NULL;
+    }
+    return name;
+}
+
+static void name_drop_unused(struct server_state *d, struct server_name *name)
+{
+    if (!list_empty(&name->sessions))
+        return;
+    table_remove(&d->forming, &name->node);
+    free(name);
+}
+
+/* The session forms no more: all ranks have joined, or none is left. */
+static void leave_name(struct server_state *d, struct server_session *s)
+{
+    struct server_name *name = s->name;
+    if (!name)
+        return;
+    s->name = NULL;
+    list_remove(&s->node);
+    name_drop_unused(d, name);
+}
+
+static struct server_session *session_new(struct server_state *d, struct server_name *name, int size, int64_t now)
+{
+    struct server_session *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    snprintf(s->name, sizeof s->name, "%s", name);
-    s->size = size;
-    s->nbuckets = 64;
     s->here = calloc((size_t)size, sizeof *s->here);
-    s->buckets = calloc(s->nbuckets, sizeof *s->buckets);
-    if (!s->here || !s->buckets) {
-        free(s->here);
-        free(s->buckets);
+    if (!s->here) {
         free(s);
         return NULL;
     }
-    while (*at)
-        at = &(*at)->next;
-    *at = s;
+    s->size = size;
+    s->began = now;
+    s->name = name;
+    server_keys_begin(&s->keys, size, d->forming.seed, &d->bytes, &d->steps);
+    list_begin(&s->clients);
+    list_append(&name->sessions, &s->node);
+    d->sessions++;
     return s;
 }
 
 static void session_free(struct server_state *d, struct server_session *s)
 {
-    struct server_session **at = &d->sessions;
-    while (*at != s)
-        at = &(*at)->next;
-    *at = s->next;
-    for (size_t i = 0; i < s->nbuckets; i++)
-        while (s->buckets[i])
-            drop(d, s, &s->buckets[i]);
-    free(s->buckets);
+    leave_name(d, s);
+    server_keys_end(&s->keys);
+    d->steps += s->keys.entries.steps + s->keys.prefixes.steps;
+    d->sessions--;
+    free(s->late);
     free(s->here);
     free(s);
 }
@@ -162,41 +143,60 @@ static bool is_here(void *arg, int rank)
     return ((struct server_session *)arg)->here[rank];
 }
 
-/* The oldest session of the name that the rank has not joined yet. */
-static struct server_session *session_for(struct server_state *d, const char *name, int rank)
+/* The oldest session of the name that the rank has not joined yet. There is more than one only if ranks open a store of
+ * a name again before all have opened the one before. */
+static struct server_session *session_for(struct server_state *d, const struct server_name *name, int rank)
 {
-    for (struct server_session *s = d->sessions; s; s = s->next)
-        if (!strcmp(s->name, name) && s->joined < s->size && (rank >= s->size || !s->here[rank]))
+    for (struct list *n = list_first(&name->sessions); n; n = list_after(&name->sessions, n)) {
+        struct server_session *s = LIST_OF(n, struct server_session, node);
+        d->steps++;
+        if (rank >= s->size || !s->here[rank])
             return s;
+    }
     return NULL;
 }
 
 static void all_joined(struct server_state *d, struct server_session *s)
 {
-    for (struct server_client *c = s->clients; c; c = c->next)
-        give(d, c, 0, d->served_by, NULL, 0);
+    leave_name(d, s);
+    for (struct list *n = list_first(&s->clients); n; n = list_after(&s->clients, n))
+        give(d, LIST_OF(n, struct server_client, node), 0, d->served_by, NULL, 0);
 }
 
-static bool join(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t until)
+static void disagree(struct server_state *d, struct server_session *s, struct server_client *c, const char *text)
+{
+    refuse(d, c, WEFT_EMISMATCH, text);
+    for (struct list *n = list_first(&s->clients); n; n = list_after(&s->clients, n)) {
+        struct server_client *w = LIST_OF(n, struct server_client, node);
+        if (w->waits)
+            refuse(d, w, WEFT_EMISMATCH, text);
+    }
+}
+
+static bool join(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now)
 {
     uint64_t number = (uint64_t)r->number;
     uint32_t rank = (uint32_t)number, size = (uint32_t)(number >> 32);
-    char name[STORE_NAME_MAX + 1] = "", text[160];
+    char text[256];
     if (size < 1 || size > STORE_RANKS_MAX || rank >= size)
         return false;
-    memcpy(name, r->key, r->key_len);
-    struct server_session *s = session_for(d, name, (int)rank);
+    struct server_name *name = name_get(d, r->key, r->key_len);
+    struct server_session *s = name ? session_for(d, name, (int)rank) : NULL;
     if (s && s->size != (int)size) {
         snprintf(text, sizeof text, "rank %u says that there are %u ranks, others say %d", rank, size, s->size);
-        refuse(d, c, WEFT_EMISMATCH, text);
-        for (struct server_client *w = s->clients; w; w = w->next)
-            if (w->waits)
-                refuse(d, w, WEFT_EMISMATCH, text);
+        disagree(d, s, c, text);
         return true;
     }
-    if (!s)
-        s = session_new(d, name, (int)size);
+    if (name && !s && d->room && !d->room(d, (int)size, text, sizeof text)) {
+        name_drop_unused(d, name);
+        refuse(d, c, WEFT_ETRANSPORT, text);
+        return true;
+    }
+    if (name && !s)
+        s = session_new(d, name, (int)size, now);
     if (!s) {
+        if (name)
+            name_drop_unused(d, name);
         refuse(d, c, WEFT_ENOMEM, "the store is out of memory");
         return true;
     }
@@ -204,11 +204,10 @@ static bool join(struct server_state *d, struct server_client *c, const struct f
     s->joined++;
     c->session = s;
     c->rank = (int)rank;
-    c->next = s->clients;
-    s->clients = c;
+    list_append(&s->clients, &c->node);
+    d->clients++;
     c->waits = true;
-    c->key[0] = 0;
-    c->until = until;
+    wheel_add(&d->wheel, &c->timer, now + (int64_t)r->wait_ms * 1000000);
     if (s->joined == s->size)
         all_joined(d, s);
     return true;
@@ -219,151 +218,181 @@ void server_state_leave(struct server_state *d, struct server_client *c)
     struct server_session *s = c->session;
     if (!s)
         return;
-    struct server_client **at = &s->clients;
-    while (*at != c)
-        at = &(*at)->next;
-    *at = c->next;
+    stop_waiting(d, c);
+    list_remove(&c->node);
+    d->clients--;
     if (s->joined < s->size) {
         s->here[c->rank] = false;
         s->joined--;
     }
     *c = (struct server_client){.session = NULL};
-    if (!s->clients)
+    if (list_empty(&s->clients))
         session_free(d, s);
 }
 
 bool server_state_joining(const struct server_client *c)
 {
-    return c->session && c->waits && !c->key[0];
+    return c->session && c->waits && !c->entry && !c->prefix;
 }
 
 /* ---- requests ---- */
 
-static void gather(struct server_state *d, struct server_client *c);
+/* The clients that wait for a prefix can be answered now. */
+static void wake(struct server_state *d, struct server_prefix *p)
+{
+    for (struct list *n; (n = list_first(&p->waiting)); d->steps++) {
+        struct server_client *w = LIST_OF(n, struct server_client, waiting);
+        list_remove(&w->waiting);
+        wheel_remove(&d->wheel, &w->timer);
+        list_append(&d->ready, &w->waiting);
+    }
+}
 
 static void set(struct server_state *d, struct server_client *c, const struct frame_request *r)
 {
-    struct server_session *s = c->session;
-    unsigned char *value = malloc(r->bytes + 1);
-    const char *why = "the store is out of memory";
-    struct entry *e = value ? enter(d, s, r, &why) : NULL;
+    struct server_prefix *whole;
+    const char *why;
+    struct server_entry *e = server_keys_set(&c->session->keys, r, &whole, &why);
     if (!e) {
-        free(value);
         refuse(d, c, WEFT_ENOMEM, why);
         return;
     }
-    memcpy(value, r->value, r->bytes);
-    free(e->value);
-    d->bytes -= weight(e);
-    e->value = value;
-    e->bytes = r->bytes;
-    d->bytes += weight(e);
     give(d, c, 0, 0, NULL, 0);
-    for (struct server_client *w = s->clients; w; w = w->next)
-        if (w->waits && strlen(w->key) == r->key_len && !memcmp(w->key, r->key, r->key_len))
-            w->prefix ? gather(d, w) : give(d, w, 0, 0, e->value, e->bytes);
+    for (struct list *n; (n = list_first(&e->waiting));)
+        give(d, LIST_OF(n, struct server_client, waiting), 0, 0, e->value, e->bytes);
+    if (whole)
+        wake(d, whole);
 }
 
 static void get(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now)
 {
-    uint64_t hash;
-    struct entry *e = *find(c->session, r->key, r->key_len, &hash);
-    if (e) {
+    struct server_keys *k = &c->session->keys;
+    struct server_entry *e = server_keys_entry(k, r->key, r->key_len, false);
+    if (e && e->value) {
         give(d, c, 0, 0, e->value, e->bytes);
     } else if (!r->wait_ms) {
         refuse(d, c, WEFT_ETIMEOUT, "");
-    } else {
-        memcpy(c->key, r->key, r->key_len);
-        c->key[r->key_len] = 0;
-        c->waits = true;
-        c->until = now + (int64_t)r->wait_ms * 1000000;
-    }
-}
-
-static struct entry *part(struct server_client *c, int rank)
-{
-    uint64_t hash;
-    int n = snprintf(c->key + c->prefix, sizeof c->key - c->prefix, "/%d", rank);
-    return *find(c->session, c->key, c->prefix + (size_t)n, &hash);
-}
-
-/* Waits for the first value that is missing. When none is missing, sends as many as fit. */
-static void gather(struct server_state *d, struct server_client *c)
-{
-    const struct entry *e;
-    c->waits = true;
-    while (c->seen < c->session->size) {
-        if (!part(c, c->seen))
-            return;
-        c->seen++;
-    }
-    unsigned char *packed = malloc(FRAME_REPLY_MAX);
-    size_t n = 0;
-    int r = c->first;
-    for (; packed && r < c->session->size && (e = part(c, r)) && n + 4 + e->bytes <= FRAME_REPLY_MAX; r++) {
-        uint32_t length = (uint32_t)e->bytes;
-        memcpy(packed + n, &length, 4);
-        memcpy(packed + n + 4, e->value, e->bytes);
-        n += 4 + e->bytes;
-    }
-    if (!packed)
+    } else if (!e && !(e = server_keys_entry(k, r->key, r->key_len, true))) {
         refuse(d, c, WEFT_ENOMEM, "the store is out of memory");
-    else
-        give(d, c, 0, r - c->first, packed, n);
-    free(packed);
+    } else {
+        c->entry = e;
+        wait_at(d, c, &e->waiting, now + (int64_t)r->wait_ms * 1000000);
+    }
 }
 
-static bool gather_from(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now)
+static void give_parts(struct server_state *d, struct server_client *c, struct server_prefix *p)
 {
-    if (r->number < 0 || r->number >= c->session->size || r->key_len + sizeof "/65535" > sizeof c->key)
+    struct server_keys *k = &c->session->keys;
+    const struct server_chunk *chunk = server_keys_chunk(k, p, c->first);
+    if (!chunk) {
+        refuse(d, c, WEFT_ENOMEM, "the store is out of memory");
+        return;
+    }
+    give(d, c, 0, chunk->count, chunk->packed, chunk->bytes);
+    server_keys_given(k, p, chunk);
+}
+
+bool server_state_next(struct server_state *d)
+{
+    struct list *n = list_first(&d->ready);
+    if (!n)
         return false;
-    memcpy(c->key, r->key, r->key_len);
-    c->prefix = r->key_len;
-    c->first = c->seen = (int)r->number;
-    c->until = now + (int64_t)r->wait_ms * 1000000;
-    gather(d, c);
+    struct server_client *c = LIST_OF(n, struct server_client, waiting);
+    give_parts(d, c, c->prefix);
     return true;
+}
+
+static bool gather(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now)
+{
+    struct server_session *s = c->session;
+    if (r->number < 0 || r->number >= s->size || r->key_len + sizeof "/65535" > STORE_KEY_MAX + 1)
+        return false;
+    struct server_prefix *p = server_keys_prefix(&s->keys, r->key, r->key_len, false);
+    c->first = (int)r->number;
+    if (p && p->here == s->size) {
+        c->prefix = p;
+        c->waits = true;
+        list_append(&d->ready, &c->waiting);
+    } else if (!r->wait_ms) {
+        refuse(d, c, WEFT_ETIMEOUT, p ? server_keys_missing(&s->keys, p, now) : "no rank has set its value in time");
+    } else if (!p && !(p = server_keys_prefix(&s->keys, r->key, r->key_len, true))) {
+        refuse(d, c, WEFT_ENOMEM, "the store is out of memory");
+    } else {
+        c->prefix = p;
+        wait_at(d, c, &p->waiting, now + (int64_t)r->wait_ms * 1000000);
+    }
+    return true;
+}
+
+/* What the tables of a session have cost. */
+static void count_steps(struct server_state *d, struct server_session *s)
+{
+    d->steps += s->keys.entries.steps + s->keys.prefixes.steps;
+    s->keys.entries.steps = s->keys.prefixes.steps = 0;
 }
 
 bool server_state_ask(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now)
 {
+    if (!d->ready.next)
+        list_begin(&d->ready);
     if (c->waits || (r->op == FRAME_JOIN) != !c->session)
         return false;
+    d->requests++;
     switch (r->op) {
-    case FRAME_JOIN: return join(d, c, r, now + (int64_t)r->wait_ms * 1000000);
-    case FRAME_SET: set(d, c, r); return true;
-    case FRAME_GET: get(d, c, r, now); return true;
-    case FRAME_GATHER: return gather_from(d, c, r, now);
-    case FRAME_LEAVE: break;
+    case FRAME_JOIN: return join(d, c, r, now);
+    case FRAME_LEAVE: server_state_leave(d, c); return false;
+    case FRAME_SET: set(d, c, r); break;
+    case FRAME_GET: get(d, c, r, now); break;
+    case FRAME_GATHER:
+        if (!gather(d, c, r, now))
+            return false;
+        break;
     }
-    server_state_leave(d, c);
-    return false;
+    count_steps(d, c->session);
+    return true;
 }
 
 /* ---- time ---- */
 
-static void late(struct server_state *d, struct server_client *c)
+/* Which ranks are missing. All ranks that have waited are told about the same time, and by then those that were told
+ * first have left: the text is made once for all. */
+static const char *late_text(struct server_state *d, struct server_session *s, int64_t now)
 {
-    char text[256], missing[192];
-    if (!server_state_joining(c)) {
-        refuse(d, c, WEFT_ETIMEOUT, "");
-        return;
-    }
-    store_missing(missing, sizeof missing, c->session->size, is_here, c->session);
-    snprintf(text, sizeof text, "%s did not come in time", missing);
-    refuse(d, c, WEFT_ETIMEOUT, text);
+    char missing[192], text[400], files[160] = "";
+    if (s->late && now < s->late_until)
+        return s->late;
+    store_missing(missing, sizeof missing, s->size, is_here, s);
+    d->steps += (uint64_t)s->size;
+    if (d->files_at && d->files_at >= s->began)
+        snprintf(files, sizeof files,
+                 ": the process that serves the store may have %zu files open, and had none for some of the ranks "
+                 "(ulimit -n)",
+                 d->files);
+    snprintf(text, sizeof text, "%s did not come in time%s", missing, files);
+    free(s->late);
+    s->late = strdup(text);
+    s->late_until = now + LATE_NS;
+    return s->late ? s->late : "";
 }
 
 int64_t server_state_expire(struct server_state *d, int64_t now)
 {
-    int64_t next = INT64_MAX;
-    for (struct server_session *s = d->sessions; s; s = s->next) {
-        for (struct server_client *c = s->clients; c; c = c->next) {
-            if (c->waits && c->until <= now)
-                late(d, c);
-            if (c->waits)
-                next = min64(next, c->until);
-        }
+    for (struct wheel_timer *t; (t = wheel_pop(&d->wheel, now));) {
+        struct server_client *c = LIST_OF(t, struct server_client, timer);
+        refuse(d, c, WEFT_ETIMEOUT,
+               c->entry    ? ""
+               : c->prefix ? server_keys_missing(&c->session->keys, c->prefix, now)
+                           : late_text(d, c->session, now));
     }
-    return next;
+    return wheel_next(&d->wheel);
+}
+
+uint64_t server_state_steps(const struct server_state *d)
+{
+    return d->steps + d->forming.steps + d->wheel.steps;
+}
+
+void server_state_end(struct server_state *d)
+{
+    table_clear(&d->forming, NULL, NULL);
 }

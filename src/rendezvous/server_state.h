@@ -1,36 +1,64 @@
 /* The server's state, without its connections: sessions (one for each store that ranks have opened), their keys and
- * values, and which client waits for what. */
+ * values, and which client waits for what.
+ *
+ * No request, and nothing that happens to a client, walks over the clients, the sessions or the keys. A session that
+ * still forms is found by a hash of its name, a key by a hash in its session. A client that waits hangs at what it
+ * waits for: at the session (JOIN), at the key (GET), or at the prefix (GATHER). A prefix counts the parts that are
+ * set, so that its clients are woken once, when the last part is set. Timeouts lie in a wheel. What a request costs is
+ * therefore the same with 10 and with 10,000 clients, apart from the values that are asked for.
+ *
+ * What is not here yet has its place. A lease is a timer in the wheel, and a list of the entries that end with it; its
+ * client renews it by moving the timer. A watch is a client that hangs at a key or a prefix and stays there when it has
+ * been told; it needs a number of the last change, which each entry would get from its session. A transaction is one
+ * request with conditions on such numbers and several sets: the state has one thread, so it is decided and done in one
+ * call of server_state_ask. */
 #ifndef WEFT_RENDEZVOUS_SERVER_STATE_H
 #define WEFT_RENDEZVOUS_SERVER_STATE_H
-#include "rendezvous/frame.h"
+#include "base/wheel.h"
+#include "rendezvous/server_keys.h"
 
 /* A client as the state sees it. Zeroed at first; a part of struct connection. */
 struct server_client {
     struct server_session *session; /* NULL: it has not joined one */
-    struct server_client *next;     /* in the session */
+    struct list node;               /* in the session */
     int rank;
-    bool waits; /* it waits for a reply: with a key until that key is set, without one for the reply to its JOIN */
-    int64_t until;
-    char key[STORE_KEY_MAX + 1];
-    size_t prefix;   /* GATHER: letters of the key before the rank; otherwise 0 */
-    int first, seen; /* GATHER: it asks for the values from rank `first` on; all before `seen` are set */
+    bool waits;                   /* it waits for a reply, to the JOIN unless it waits for a key or a prefix */
+    struct list waiting;          /* among the clients that wait for the same */
+    struct wheel_timer timer;     /* when it has waited long enough */
+    struct server_entry *entry;   /* GET: the key that it waits for */
+    struct server_prefix *prefix; /* GATHER: the prefix that it waits for */
+    int first;                    /* GATHER: it asks for the values from this rank on */
 };
 
 struct server_state {
     int served_by; /* the rank that serves; -1: the server is not a rank */
     /* Sends a reply. It must not call back into the state. */
-    void (*answer)(struct server_client *c, const struct frame_reply *r);
-    struct server_session *sessions; /* oldest first */
-    size_t bytes;                    /* of the keys and values of all sessions */
+    void (*answer)(struct server_state *d, struct server_client *c, const struct frame_reply *r);
+    /* Can as many clients be served as a new session will have? False: `text` says why not. NULL: always. */
+    bool (*room)(struct server_state *d, int size, char *text, size_t cap);
+    struct table forming; /* names with sessions that ranks are still missing in */
+    struct wheel wheel;
+    struct list ready;        /* clients whose GATHER can be answered */
+    size_t sessions, clients; /* clients that have joined one */
+    size_t bytes;             /* of the keys and values of all sessions */
+    size_t files;             /* how many files the server may have open, when it last had none for a connection */
+    int64_t files_at;         /* when that was; 0: never */
+    uint64_t requests;        /* how many there were */
+    uint64_t steps; /* what they cost: clients, entries and parts that were looked at, without tables and wheel */
 };
 
 /* Handles a request. The reply is sent before it returns, or later: then the client `waits`. False: the connection is
  * over, because the client leaves or breaks the protocol. */
 bool server_state_ask(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now);
+/* Answers one of the clients in `ready`. The caller decides when: their replies are large, and there may be one for
+ * each client. False: there is none. */
+bool server_state_next(struct server_state *d);
 /* The client's connection is over. If ranks of its session are still missing, the session waits for its rank again. A
  * session without clients is freed. */
 void server_state_leave(struct server_state *d, struct server_client *c);
 /* Answers the clients whose time is over. Returns when to call it again. */
 int64_t server_state_expire(struct server_state *d, int64_t now);
-bool server_state_joining(const struct server_client *c); /* does the client wait for other ranks to join? */
+bool server_state_joining(const struct server_client *c);  /* does the client wait for other ranks to join? */
+uint64_t server_state_steps(const struct server_state *d); /* what all requests have cost: with tables and wheel */
+void server_state_end(struct server_state *d);             /* frees what is left when there are no clients */
 #endif

@@ -153,7 +153,30 @@ int store_wait(struct store *s, const char *key, int64_t timeout_ns)
     return err ? err : s->kind->get(s, key, NULL, 0, &n, deadline_in(timeout_ns));
 }
 
-/* ---- gather ---- */
+/* ---- a value of each rank ---- */
+
+int store_offer(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns)
+{
+    char key[STORE_KEY_MAX + 1];
+    int err = store_part_key(s, prefix, STORE_RANKS_MAX, key); /* the longest one */
+    if (!err)
+        err = store_part_key(s, prefix, s->rank, key);
+    return err ? err : store_set(s, key, mine, bytes, timeout_ns);
+}
+
+int store_part(struct store *s, const char *prefix, int rank, void *value, size_t cap, size_t *bytes,
+               int64_t timeout_ns)
+{
+    char key[STORE_KEY_MAX + 1];
+    if (rank < 0 || rank >= s->size)
+        return error_set(WEFT_EINVAL, "%s: there is no rank %d among %d", s->url, rank, s->size);
+    int err = store_part_key(s, prefix, rank, key);
+    if (!err)
+        err = store_get(s, key, value, cap, bytes, timeout_ns);
+    return err == WEFT_ETIMEOUT
+               ? error_set(WEFT_ETIMEOUT, "%s: '%s' of rank %d did not come in time", s->url, prefix, rank)
+               : err;
+}
 
 struct gathering {
     struct store *s;
@@ -173,7 +196,7 @@ static bool part_here(void *arg, int rank)
     return !store_part_key(g->s, g->prefix, rank, key) && !store_wait(g->s, key, 0);
 }
 
-static int parts_late(struct store *s, const char *prefix)
+int store_parts_late(struct store *s, const char *prefix)
 {
     char missing[192];
     store_missing(missing, sizeof missing, s->size, part_here, &(struct gathering){s, prefix});
@@ -204,14 +227,9 @@ static int parts_append(struct store_parts *p, size_t *cap, int *rank, const uns
 int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
                  struct store_parts *out)
 {
-    char key[STORE_KEY_MAX + 1];
     int64_t until = deadline_in(timeout_ns);
     size_t cap = (bytes + 16) * (size_t)s->size;
-    int err = store_part_key(s, prefix, STORE_RANKS_MAX, key);
-    if (!err)
-        err = store_part_key(s, prefix, s->rank, key);
-    if (!err)
-        err = store_set(s, key, mine, bytes, timeout_ns);
+    int err = store_offer(s, prefix, mine, bytes, timeout_ns);
     if (err)
         return err;
     struct store_parts p = {.bytes = malloc(cap), .at = calloc((size_t)s->size + 1, sizeof *p.at)};
@@ -225,7 +243,7 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
     free(packed);
     if (err) {
         store_parts_free(&p);
-        return err == WEFT_ETIMEOUT ? parts_late(s, prefix) : err;
+        return err;
     }
     *out = p;
     return 0;

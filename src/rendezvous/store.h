@@ -50,6 +50,13 @@ int store_set(struct store *s, const char *key, const void *value, size_t bytes,
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns);
 int store_wait(struct store *s, const char *key, int64_t timeout_ns);
 
+/* One value of each rank, for instance its address, which other ranks fetch when they first need it. That costs a rank
+ * one request for each rank that it asks for, where store_gather gives it the values of all. store_offer sets this
+ * rank's value of the prefix; store_part gets the one of `rank`, as store_get does, and waits for it. */
+int store_offer(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns);
+int store_part(struct store *s, const char *prefix, int rank, void *value, size_t cap, size_t *bytes,
+               int64_t timeout_ns);
+
 /* Each rank's value, in one piece of memory: rank r's bytes are bytes[at[r]] up to bytes[at[r + 1]]. */
 struct store_parts {
     unsigned char *bytes;
@@ -85,7 +92,8 @@ struct store_kind {
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
     /* Gets some of the values PREFIX/r of the ranks r from `first` on, at least one. *count says how many. `packed`
-     * has STORE_PARTS bytes, and takes each value as length[4] and its bytes. */
+     * has STORE_PARTS bytes, and takes each value as length[4] and its bytes. The text of WEFT_ETIMEOUT names the ranks
+     * whose value is missing. */
     int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
     /* store_again: opts are those of the new store; survivors are ranks of s. */
     int (*again)(struct store *s, const int *survivors, const struct store_opts *opts, int64_t until,
@@ -101,6 +109,8 @@ int store_check_opts(const char *url, const struct store_opts *opts); /* url is 
 int store_late(const struct store *s, const char *key);               /* sets and returns WEFT_ETIMEOUT */
 bool store_word(const char *text, size_t len, size_t most); /* is this 1 to `most` letters that a key may have? */
 int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
+int store_parts_late(struct store *s,
+                     const char *prefix); /* sets and returns WEFT_ETIMEOUT; asks for each rank's value */
 /* "rank 3", "ranks 1, 2 and 5 more": those of 0 .. size-1 for which here(arg, r) is false. */
 void store_missing(char *text, size_t cap, int size, bool (*here)(void *arg, int rank), void *arg);
 #endif

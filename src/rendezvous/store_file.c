@@ -71,7 +71,7 @@ static int get_part(struct store *base, const char *prefix, int rank, unsigned c
     if (!err)
         err = get_value(base, key, packed + 4, STORE_VALUE_MAX, &n, until);
     if (err)
-        return err;
+        return err == WEFT_ETIMEOUT ? store_parts_late(base, prefix) : err;
     if (n > STORE_VALUE_MAX)
         return error_set(WEFT_ETRANSPORT, "%s: somebody has changed the value of '%s'", base->url, key);
     memcpy(packed, &(uint32_t){(uint32_t)n}, 4);

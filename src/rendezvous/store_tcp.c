@@ -37,9 +37,10 @@ struct tcp_store {
     struct frame_end end;
     unsigned char *message, *frame;
     struct server *server; /* NULL: another process serves */
-    bool may_serve;        /* this process serves if no other one does */
-    int served_by;         /* the rank that serves; -1: the server is not a rank */
-    int spare;             /* the spare socket; -1: none */
+    uint64_t full;  /* not 0: the server has said last that it may have this many files open, and has none left */
+    bool may_serve; /* this process serves if no other one does */
+    int served_by;  /* the rank that serves; -1: the server is not a rank */
+    int spare;      /* the spare socket; -1: none */
     struct store_parts spares;
     char why[256]; /* not empty: the store is gone, for this reason */
 };
@@ -215,6 +216,12 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
     na->wipe(key, sizeof key);
     if ((*why = send_all(t->fd, hello, sizeof hello, until)) || (*why = recv_all(t->fd, hello, sizeof hello, until)))
         return AGAIN;
+    t->full = 0;
+    if (!memcmp(hello, FRAME_FULL, FRAME_MAGIC_SIZE)) {
+        memcpy(&t->full, hello + FRAME_MAGIC_SIZE, sizeof t->full);
+        *why = EMFILE;
+        return AGAIN;
+    }
     if (!frame_meet(&t->end, hello))
         return error_set(WEFT_ETRANSPORT, "%s: the server there is not a store of weft", t->base.url);
     frame_prove(&t->end, proof);
@@ -257,7 +264,9 @@ static void hang_up(struct tcp_store *t)
     frame_forget(&t->end);
 }
 
-static int try_open(struct tcp_store *t, const struct sodium *na, const struct address *at, int64_t until, int *why)
+/* *proved: the server there has proved that it has the token. */
+static int try_open(struct tcp_store *t, const struct sodium *na, const struct address *at, int64_t until, int *why,
+                    bool *proved)
 {
     int64_t turn = t->nat > 1 ? address_turn(until) : until;
     int err = address_connect(at, turn, &t->fd);
@@ -267,6 +276,7 @@ static int try_open(struct tcp_store *t, const struct sodium *na, const struct a
     }
     forks_own(t->fd);
     err = shake_hands(t, na, turn, why);
+    *proved = !err;
     if (!err) {
         *why = ECONNRESET;
         err = join(t, until);
@@ -298,12 +308,18 @@ static int keep_trying(struct tcp_store *t, int64_t until)
         if (err)
             return err;
         for (int i = 0; i < t->nat; i++) {
-            err = try_open(t, na, &t->at[i], until, &why);
-            bool other =
-                t->nat > 1 && err == WEFT_ETRANSPORT; /* seen from this machine, the address may be another server's */
+            bool proved = false;
+            err = try_open(t, na, &t->at[i], until, &why, &proved);
+            /* Seen from this machine, the address may be another server's. */
+            bool other = t->nat > 1 && err == WEFT_ETRANSPORT && !proved;
             if (err != AGAIN && !other)
                 return err;
         }
+        if (last && err == AGAIN && t->full)
+            return error_set(WEFT_ETRANSPORT,
+                             "%s: the process that serves the store may have %llu files open, and has none left for "
+                             "rank %d: raise its limit (ulimit -n)",
+                             t->base.url, (unsigned long long)t->full, t->base.rank);
         if (last && err == AGAIN)
             return error_set(WEFT_ETIMEOUT, "%s: no store there in time (rank 0 or weft run should serve it): %s",
                              t->base.url, why == ECONNRESET ? "it closes connections" : strerror(why));

@@ -14,6 +14,10 @@
 #include "transport/core/core.h"
 
 #define TRANSPORT_HUGE ((size_t)2 << 20)
+#define TRANSPORT_PIECES 256             /* most pieces in one call of `read`, */
+#define TRANSPORT_READ ((size_t)1 << 30) /* and most bytes */
+
+struct iovec;
 
 struct transport_can {
     bool loads;  /* ranks load from and store to memory that their peers allocate or offer */
@@ -21,6 +25,7 @@ struct transport_can {
     bool sized;  /* the URL says how many ranks there are */
     bool wide;   /* ranks may be on several hosts */
     bool meets;  /* the ranks need a store to find each other */
+    bool reads;  /* `read` reads private memory of peers, where the system permits it */
 };
 
 /* One rank's end of a group. A transport embeds it first in a struct of its own. */
@@ -51,7 +56,15 @@ struct transport_ask {
     const char *wire;         /* how auto: reaches other hosts: "tcp" or "ucx"; NULL: it chooses */
 };
 
-enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED };
+/* What is known of a peer. DIED is never a guess: its process has ended. LOST: it cannot be reached, and whether it
+ * lives is not known. */
+enum transport_fate { TRANSPORT_HERE, TRANSPORT_LEFT, TRANSPORT_DIED, TRANSPORT_LOST };
+
+/* Is the peer gone without a farewell, or out of reach? Both fail whatever waits for it. */
+static inline bool transport_failed(enum transport_fate fate)
+{
+    return fate == TRANSPORT_DIED || fate == TRANSPORT_LOST;
+}
 
 struct transport {
     const char *scheme; /* the URL up to its colon */
@@ -86,7 +99,15 @@ struct transport {
     bool (*offer)(struct transport_link *l, const void *memory, size_t bytes, uint64_t *place);
     /* The address, in this process, of a place that `rank` has allocated or offered. */
     void *(*reach)(struct transport_link *l, int rank, uint64_t place);
-    /* Has the rank left the group, or (where deaths are seen) ended without leaving? */
+    /* These three exist only where can.reads. May this rank read private memory of `rank`? */
+    bool (*may_read)(struct transport_link *l, int rank);
+    /* From how many bytes in one piece on a peer's `read` of this memory, the caller's own, takes less time than two
+     * ordinary copies. It is measured on the memory itself. INT64_MAX: never, or the memory was not touched yet. */
+    int64_t (*read_worth)(const void *memory, size_t bytes);
+    /* Reads n pieces at addresses of `rank`'s private memory into pieces here of the same lengths. Errors: WEFT_EPEER
+     * when the rank has ended, WEFT_ETRANSPORT with what the system says. */
+    int (*read)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
+    /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
 
@@ -104,6 +125,8 @@ extern const struct transport transport_self, transport_threads, transport_shm, 
 
 /* Does the system, or the part of it that this process may use, have this much memory left? */
 bool transport_afford(uint64_t bytes);
+/* How many bytes are left. `root` is put before the names of all files of the system: empty, except in tests. */
+uint64_t transport_afford_left(const char *root);
 
 /* ---- transport.c ---- */
 

@@ -226,9 +226,9 @@ static void watch(struct comm_task *t, int64_t now)
         enum transport_fate fate = c->transport->gone(c->link, p->rank);
         if (fate == TRANSPORT_LEFT && sends) /* a rank that has left will not look at what it gets, as within a host */
             remote_out_forget(r, p);
-        else if (fate == TRANSPORT_DIED)
-            comm_fail(c, WEFT_EPEER, "%s has died, rank %d was %s", names_rank(c, p->rank, who), c->rank,
-                      sends ? "putting to it" : "waiting for its puts");
+        else if (transport_failed(fate))
+            comm_fail(c, WEFT_EPEER, "%s %s, rank %d was %s", names_rank(c, p->rank, who), names_gone(c, p->rank),
+                      c->rank, sends ? "putting to it" : "waiting for its puts");
     }
 }
 

@@ -177,7 +177,7 @@ static int signal_lost(void *arg)
             continue;
         enum transport_fate fate = fate_for_sure(w, r, &s->doubted_at);
         if (fate != TRANSPORT_HERE && !has_freed(w, r))
-            return compares(s) ? 0 : fail_for(w, r, fate == TRANSPORT_DIED, "weft_window_wait");
+            return compares(s) ? 0 : fail_for(w, r, transport_failed(fate), "weft_window_wait");
         left++;
     }
     if (left || comm_task_any_lacks(w->comm, NULL) || comm_task_sibling_lacks(w->comm) || compares(s))
@@ -291,7 +291,7 @@ static int barrier_lost(void *arg)
     for (int i = 0; i < n; i++) {
         int r = b->group ? i : w->with[i];
         enum transport_fate fate = fate_for_sure(w, r, &b->doubted_at);
-        bool died = fate == TRANSPORT_DIED && !all_came(arg);
+        bool died = transport_failed(fate) && !all_came(arg);
         if ((died && b->group) || ((fate != TRANSPORT_HERE || has_freed(w, r)) && is_missing(b, r)))
             return fail_for(w, r, died, b->call);
     }

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/comm.h"
 #include "support/clock.h"
 #include "support/processes.h"
 #include "support/ranks.h"
@@ -114,6 +115,8 @@ static int work_until_failure(struct killing *k, int rank)
     weft_comm *c;
     int err = process_open(k->url, rank, k->ranks, k->deadline_ns, &c);
     bool open = !err;
+    if (open)
+        c->cma_least = k->seed >> 32 & 1 ? 1 : INT64_MAX; /* private memory is read by the system, or staged */
     atomic_fetch_add(&k->joined, 1);
     while (!err)
         err = process_below(&rng, 3) ? use_exec(c, &rng) : use_window(c, &rng);

@@ -50,6 +50,8 @@ end()
     { wait "${ranks[2]}"; } 2>/dev/null
     ranks=()
 }
+# What the files say of the job is for its owner alone.
+private() { [ -z "$(find "$work/files" -type f ! -perm 600)" ] || complain "others can read the files: $(ls -l "$work/files")"; }
 files() { find "$work/files" -type f | wc -l; }
 # diagnose CODE TEXT...: the files' diagnosis has these texts.
 diagnose()
@@ -72,6 +74,7 @@ diagnose()
 
 # ---- rank 2 does not start its second run: the others run out of time ----
 begin idles; end 0 1 3
+private
 [ "$(files)" = 3 ] || complain "idles: $(ls -A "$work/files")"
 diagnose 1 "4 ranks, 3 files" "missing: rank 2 has no file" "timeout: rank 0: " \
     "rank 0 waits for rank 2, which has not started the run, to send message 1 of 1, 1024 B (1.0 KiB) of tensor 'weights'; run 2 of exec 0" \

@@ -160,10 +160,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += 1 + n;
         if (data[at - 1] == 0xff)
             now += INT64_C(1000000000) << 20;
+        while (server_state_next(&state)) {
+        }
         must(server_state_expire(&state, now) > now);
     }
     connection_end(&callers[0].connection, &state);
     connection_end(&callers[1].connection, &state);
+    server_state_end(&state);
     must(!state.sessions && !state.bytes);
     return 0;
 }

@@ -11,22 +11,22 @@
 const int places_size[PLACES_SIZES] = {2, 3, 4, 8};
 
 const struct places_way places_ways[] = {
-    {"threads", false, false, {.staged = false}},
-    {"threads", false, true, {.staged = false}},
-    {"threads", false, false, {.staged = true}},
-    {"threads", false, true, {.staged = true}},
-    {"threads", false, false, {.inflight_bytes = 64 << 10, .inflight_buckets = 6, .channel_buckets = 1}},
-    {"threads", false, false, {.staged = true, .inflight_bytes = 24 << 10, .inflight_buckets = 5}},
-    {"threads", false, false, {.inflight_bytes = 1}}, /* no letters: all is pulled or pushed */
-    {"threads", false, true, {.inflight_bytes = 1}},
-    {"threads", false, false, {.progress = WEFT_PROGRESS_THREAD}},
-    {"shm", false, false, {.staged = false}},
-    {"shm", false, true, {.inflight_bytes = 2 << 20, .channel_buckets = 2}},
-    {"shm", false, false, {.inflight_bytes = 24 << 10, .channel_buckets = 1}},
-    {"shm", false, false, {.inflight_bytes = 128 << 10}},
-    {"shm", true, false, {.staged = false}},
-    {"shm", true, true, {.staged = false}},
-    {"shm", true, false, {.inflight_bytes = 1}},
+    {"threads", false, false, {.staged = false}, 0},
+    {"threads", false, true, {.staged = false}, 0},
+    {"threads", false, false, {.staged = true}, 0},
+    {"threads", false, true, {.staged = true}, 0},
+    {"threads", false, false, {.inflight_bytes = 64 << 10, .inflight_buckets = 6, .channel_buckets = 1}, 0},
+    {"threads", false, false, {.staged = true, .inflight_bytes = 24 << 10, .inflight_buckets = 5}, 0},
+    {"threads", false, false, {.inflight_bytes = 1}, 0}, /* no eager messages: all is pulled or pushed */
+    {"threads", false, true, {.inflight_bytes = 1}, 0},
+    {"threads", false, false, {.progress = WEFT_PROGRESS_THREAD}, 0},
+    {"shm", false, false, {.staged = false}, INT64_MAX},
+    {"shm", false, true, {.inflight_bytes = 2 << 20, .channel_buckets = 2}, INT64_MAX},
+    {"shm", false, false, {.inflight_bytes = 24 << 10, .channel_buckets = 1}, INT64_MAX},
+    {"shm", false, false, {.inflight_bytes = 128 << 10}, 1},
+    {"shm", true, false, {.staged = false}, 0},
+    {"shm", true, true, {.staged = false}, 0},
+    {"shm", true, false, {.inflight_bytes = 1}, 0},
 };
 
 static struct place places[PLACES_WAYS][PLACES_SIZES];
@@ -54,7 +54,11 @@ static int place_open_rank(void *arg, int rank)
         return err;
     o->at->comm[0][rank]->dedicated_cores = o->way->spins;
     o->at->comm[0][rank]->spin_turns = o->way->spins ? 50 : 0;
-    return weft_comm_split(o->at->comm[0][rank], reversed, (size_t)o->size, &o->at->comm[1][o->size - 1 - rank]);
+    o->at->comm[0][rank]->cma_least = o->way->cma_least;
+    err = weft_comm_split(o->at->comm[0][rank], reversed, (size_t)o->size, &o->at->comm[1][o->size - 1 - rank]);
+    if (!err)
+        o->at->comm[1][o->size - 1 - rank]->cma_least = o->way->cma_least;
+    return err;
 }
 
 static int place_close_rank(void *arg, int rank)

@@ -10,11 +10,13 @@
 enum { PLACES_RANKS = 8, PLACES_SIZES = 4, PLACES_WAYS = 16 };
 extern const int places_size[PLACES_SIZES];
 
-/* How a comm is opened. Those with `spins` work as if each rank had a core for itself. */
+/* How a comm is opened. Those with `spins` work as if each rank had a core for itself. With
+ * `cma_least` private memory is read in pieces of at least that many bytes. */
 extern const struct places_way {
     const char *scheme;
     bool windows, spins;
     weft_comm_opts opts;
+    int64_t cma_least;
 } places_ways[PLACES_WAYS];
 
 /* TSan tells threads' accesses apart by address, and with shm each rank sees the shared words at another one. */

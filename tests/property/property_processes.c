@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/comm.h"
 #include "tool/worker_processes.h"
 
 #define PROCESSES_SCARCE (128 << 10)       /* bytes of staging, so that few messages are eager */
@@ -12,7 +13,8 @@
 
 /* ---- what a rank does, in its process ---- */
 
-static weft_comm *processes_comm[PROCESSES_WAYS]; /* direct, staged, and with little staging memory */
+static weft_comm
+    *processes_comm[PROCESSES_WAYS]; /* direct, staged, and private memory is read with little staging memory */
 
 int processes_way(const struct property_case *c)
 {
@@ -28,6 +30,8 @@ static int processes_open_rank(void *arg, int rank)
         if (way == 2)
             o.inflight_bytes = PROCESSES_SCARCE; /* a quarter of it for eager messages */
         rc = weft_comm_open(e->url[way], &o, &processes_comm[way]);
+        if (!rc)
+            processes_comm[way]->cma_least = way == 2 ? 1 : INT64_MAX;
     }
     return rc;
 }

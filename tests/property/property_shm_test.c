@@ -15,7 +15,7 @@
 
 static const char *program;
 static struct process_groups groups;
-static int64_t of_size[PROCESSES_RANKS + 1], in_windows, scarce;
+static int64_t of_size[PROCESSES_RANKS + 1], in_windows, reading;
 
 static bool run_on_processes(struct trial_job *j, bool *refused, struct why *why)
 {
@@ -43,7 +43,7 @@ static void one_case(int64_t number)
     c.on = size > world ? size : 0;
     runs_seen.cases++;
     in_windows += !c.private;
-    scarce += processes_way(&c) == 2;
+    reading += processes_way(&c) == 2;
     of_size[size > world ? size : world]++;
     report_law(program, law_run, c);
 }
@@ -56,9 +56,9 @@ static void random_cases_run_right_on_processes(void **state)
     for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
         one_case(i);
     runs_judge("processes");
-    print_message("%lld in window memory, %lld with little staging memory; groups of", (long long)in_windows,
-                  (long long)scarce);
-    assert_true(scarce > n / 50);
+    print_message("%lld in window memory, %lld read out of private memory; groups of", (long long)in_windows,
+                  (long long)reading);
+    assert_true(reading > n / 50);
     for (int size = 1; size <= PROCESSES_RANKS; size++)
         print_message(" %d: %lld", size, (long long)of_size[size]);
     print_message("\n");

@@ -87,6 +87,30 @@ static void check_gather(struct stores_rank *r)
         store_parts_free(&all);
 }
 
+/* A rank gets the values that it needs, one by one, and waits for those that are not there yet: rank 0 offers its own
+ * last, when it has those of all others. */
+static void check_parts(struct stores_rank *r)
+{
+    char mine[64], got[64], text[128];
+    size_t n = 0;
+    snprintf(mine, sizeof mine, "the card of rank %d", r->rank);
+    if (r->rank)
+        STORES_CHECK(r, !store_offer(r->s, "card", mine, strlen(mine) + 1, LONG));
+    for (int i = 1; i <= r->size; i++) {
+        int peer = (r->rank + i) % r->size;
+        if (peer == r->rank && !r->rank)
+            STORES_CHECK(r, !store_offer(r->s, "card", mine, strlen(mine) + 1, LONG));
+        snprintf(text, sizeof text, "the card of rank %d", peer);
+        STORES_CHECK(r, !store_part(r->s, "card", peer, got, sizeof got, &n, LONG));
+        STORES_CHECK(r, n == strlen(text) + 1 && !memcmp(got, text, n));
+    }
+    STORES_CHECK(r, store_part(r->s, "card", r->rank, got, 4, &n, LONG) == WEFT_EINVAL && n == strlen(mine) + 1);
+    STORES_CHECK(r, store_part(r->s, "card", r->size, got, sizeof got, &n, 0) == WEFT_EINVAL);
+    STORES_CHECK(r, store_part(r->s, "card", -1, got, sizeof got, &n, 0) == WEFT_EINVAL);
+    STORES_CHECK(r, store_part(r->s, "none", 0, got, sizeof got, &n, 10 * MS) == WEFT_ETIMEOUT);
+    STORES_CHECK(r, strstr(weft_errmsg(), "'none' of rank 0 did not come in time"));
+}
+
 /* So large that a reply has one value; and one that never becomes whole, which says who is missing. */
 static void check_large_gather(struct stores_rank *r)
 {
@@ -118,6 +142,7 @@ static void laws_body(struct stores_rank *r)
     STORES_CHECK(r, r->s->rank == r->rank && r->s->size == r->size);
     check_values(r);
     check_gather(r);
+    check_parts(r);
     check_large_gather(r);
     STORES_CHECK(r, store_wait(r->s, "never", 20 * MS) == WEFT_ETIMEOUT && strstr(weft_errmsg(), "'never'"));
     STORES_CHECK(r, !store_wait(r->s, "value-0/0", 0));

@@ -1,5 +1,5 @@
 /* The words that ranks meet on, by themselves: one failure of several that threads of one rank find at a time, counters
- * that wrap round while ranks sleep and ring. */
+ * that wrap round while ranks sleep and ring, meetings of few and of many ranks. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdbool.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "support/suite.h"
 #include "transport/core/core.h"
 
@@ -126,11 +127,105 @@ static void bells_that_wrap_round_wake_sleepers(void **state)
     free(g);
 }
 
+/* ---- meetings, by a tree if there are many ranks ---- */
+
+enum { MEETINGS = 40, THREADS = 4 };
+
+static struct core_vote vote_of(int rank, int meeting)
+{
+    uint64_t lot = hash_u64(hash_u64(7, (uint64_t)rank), (uint64_t)meeting);
+    struct core_vote v = {.call = 1, .object = (uint64_t)meeting, .digest = 5, .place = lot, .note = ~(lot & lot >> 8)};
+    bool odd = meeting % 4 == 3 && lot % 29 == 0; /* in some meetings some ranks differ */
+    v.call += odd && lot >> 20 & 1;
+    v.object += odd && lot >> 21 & 1;
+    v.digest += odd && lot >> 22 & 1;
+    v.code = odd && lot >> 23 & 1 ? -3 : 0;
+    return v;
+}
+
+/* By the definition: each vote is compared with that of rank 0. */
+static struct core_tally tally_of(int size, int meeting)
+{
+    struct core_vote zero = vote_of(0, meeting);
+    struct core_tally t = {.note = UINT64_MAX};
+    for (int r = 0; r < size; r++) {
+        struct core_vote v = vote_of(r, meeting);
+        t.differ |= v.code || v.call != zero.call || v.object != zero.object || v.digest != zero.digest;
+        t.note &= v.note;
+    }
+    return t;
+}
+
+struct attendant {
+    struct core_group *group;
+    int first; /* this thread plays every THREADS-th rank from here on */
+    const char *wrong;
+};
+
+static void sleep_until_met(struct core_group *g, int rank, int meeting)
+{
+    for (int next = 0; !core_met(g, (uint64_t)meeting, &next); next = 0) {
+        uint32_t bell = core_arm(g, rank);
+        if (!core_met(g, (uint64_t)meeting, &next))
+            core_doze(g, rank, bell, 1, INT64_C(20000000));
+        else
+            core_disarm(g, rank);
+    }
+    core_met_wake(g, rank);
+}
+
+static void *attend(void *arg)
+{
+    struct attendant *a = arg;
+    struct core_group *g = a->group;
+    for (int m = 0; m < MEETINGS && !a->wrong; m++) {
+        struct core_tally right = tally_of(g->size, m);
+        for (int r = a->first; r < g->size; r += THREADS) {
+            struct core_vote v = vote_of(r, m);
+            if (core_enter(g, r, &v) != (uint64_t)m)
+                a->wrong = "the number of the meeting";
+        }
+        for (int r = a->first; r < g->size; r += THREADS) {
+            sleep_until_met(g, r, m);
+            struct core_tally t = core_tally(g, (uint64_t)m);
+            if (t.differ != right.differ || t.note != right.note)
+                a->wrong = "the tally";
+            for (int k = 0; k < g->size; k++)
+                if (core_vote_of(g, k, (uint64_t)m)->place != vote_of(k, m).place)
+                    a->wrong = "a vote";
+        }
+    }
+    return NULL;
+}
+
+static void meetings_of_any_size_sum_up_all_votes(void **state)
+{
+    (void)state;
+    const int sizes[] = {4, 15, 16, 17, 31, 64, 256, 257, 300};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct core_group *g = group_new(sizes[i]);
+        struct attendant a[THREADS];
+        pthread_t t[THREADS];
+        assert_int_equal(g->tree, sizes[i] > CORE_FLAT);
+        for (int k = 0; k < THREADS; k++) {
+            a[k] = (struct attendant){g, k, NULL};
+            assert_int_equal(pthread_create(&t[k], NULL, attend, &a[k]), 0);
+        }
+        for (int k = 0; k < THREADS; k++)
+            pthread_join(t[k], NULL);
+        for (int k = 0; k < THREADS; k++)
+            if (a[k].wrong)
+                fail_msg("%d ranks: %s is wrong", sizes[i], a[k].wrong);
+        free(g);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_several_failures_at_once_is_kept),
         cmocka_unit_test(bells_that_wrap_round_wake_sleepers),
+        cmocka_unit_test(meetings_of_any_size_sum_up_all_votes),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

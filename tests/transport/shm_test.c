@@ -24,6 +24,7 @@
 #include "support/clock.h"
 #include "support/processes.h"
 #include "support/ranks.h"
+#include "support/share.h"
 #include "support/suite.h"
 
 static bool no_memfds; /* as on a system that has none */
@@ -163,6 +164,88 @@ static void rank_that_does_not_belong_is_refused_while_a_group_forms(void **stat
         process_nothing_left(f->url + 4);
         munmap(f, sizeof *f);
     }
+}
+
+struct disagreeing {
+    char url[64];
+    struct {
+        int code;
+        char text[256];
+        int64_t ns;
+    } of[4];
+};
+
+/* Four ranks, of which one says another number of ranks, whichever of them comes first: all are told at once. */
+static void ranks_that_disagree_on_the_size_are_all_told(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(8, 400)); i++) {
+        struct random rnd = {(uint64_t)i};
+        int odd = (int)process_below(&rnd, 4), size = odd < 3 && process_below(&rnd, 2) ? 3 : 5;
+        struct disagreeing *d = ranks_shared(sizeof *d);
+        pid_t pids[4];
+        snprintf(d->url, sizeof d->url, "shm:disagree-%ld-%lld", (long)getpid(), (long long)i);
+        fflush(NULL);
+        for (int r = 0; r < 4; r++) {
+            if ((pids[r] = fork()) != 0)
+                continue;
+            weft_comm *c;
+            int64_t began = clock_now();
+            d->of[r].code = process_open(d->url, r, r == odd ? size : 4, 60 * SECOND, &c);
+            snprintf(d->of[r].text, sizeof d->of[r].text, "%s", weft_errmsg());
+            d->of[r].ns = clock_now() - began;
+            _exit(0);
+        }
+        for (int r = 0; r < 4; r++)
+            waitpid(pids[r], NULL, 0);
+        for (int r = 0; r < 4; r++) {
+            if (d->of[r].code != WEFT_EMISMATCH || d->of[r].ns > 10 * SECOND)
+                fail_msg("rank %d: %d after %lld ms: %s", r, d->of[r].code, (long long)(d->of[r].ns / MS),
+                         d->of[r].text);
+            assert_non_null(strstr(d->of[r].text, "ranks"));
+        }
+        process_nothing_left(d->url + 4);
+        munmap(d, sizeof *d);
+    }
+}
+
+/* A name is free as soon as the process that had it was killed, also while the kernel still takes it apart: before it
+ * closes its sockets it gives back its memory. */
+static void name_of_a_process_that_is_ending_is_waited_for(void **state)
+{
+    (void)state;
+    char url[64];
+    snprintf(url, sizeof url, "shm:ending-%ld", (long)getpid());
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(5, 100)); i++) {
+        weft_comm *c;
+        int ready[2];
+        char byte;
+        assert_int_equal(pipe(ready), 0);
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            size_t bytes = (size_t)256 << 20;
+            char *much = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            madvise(much, bytes, MADV_NOHUGEPAGE);
+            for (size_t at = 0; at < bytes; at += 4096)
+                much[at] = 1;
+            if (process_open(url, 0, 1, 60 * SECOND, &c) || write(ready[1], "", 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        close(ready[1]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        close(ready[0]);
+        kill(pid, SIGKILL);
+        int err = process_open(url, 0, 1, 60 * SECOND, &c);
+        if (err)
+            print_message("%s\n", weft_errmsg());
+        assert_int_equal(err, 0);
+        weft_comm_close(c);
+        waitpid(pid, NULL, 0);
+    }
+    process_nothing_left(url + 4);
 }
 
 /* A group may have a name that ends like that of a rank of another one. */
@@ -584,6 +667,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(name_of_another_job_is_refused),
         cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(rank_that_does_not_belong_is_refused_while_a_group_forms),
+        cmocka_unit_test(ranks_that_disagree_on_the_size_are_all_told),
+        cmocka_unit_test(name_of_a_process_that_is_ending_is_waited_for),
         cmocka_unit_test(name_of_a_rank_does_not_collide_with_a_job),
         cmocka_unit_test(rank_without_file_descriptors_says_so_at_once),
         cmocka_unit_test(launchers_environments_are_understood),

@@ -13,7 +13,7 @@
 struct flight_wait {
     int rank, on;
     const char *comm;
-    const char *peer; /* what the rank knows of it: "here", "left", "died" */
+    const char *peer; /* what the rank knows of it: "here", "left", "died", "lost" */
     const char *call; /* the meeting in which it is missing; NULL: a message of a run */
     int64_t meeting;
     /* of a run: */

@@ -81,10 +81,12 @@ static bool fits(const weft_exec *x, const struct program *p)
     return fit;
 }
 
+#define HELPERS 64 /* with more ranks, looking for work would take longer than doing it */
+
 /* Do all ranks walk along the faces of all pairs? */
 static bool all_help(const weft_exec *x)
 {
-    return !x->comm->dedicated_cores;
+    return !x->comm->dedicated_cores && x->comm->size <= HELPERS;
 }
 
 static uint64_t words_bytes(void)
@@ -228,6 +230,12 @@ static bool make_pairs(weft_exec *x, struct program *p, struct faces *f, int low
     return true;
 }
 
+/* Is the rank in a pair that this rank works on? */
+static bool works_with(const weft_exec *x, const struct program *p, const struct faces *f, int rank)
+{
+    return f->shared.all || rank == x->comm->rank || program_hears(p, rank);
+}
+
 static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
 {
     const weft_comm *c = x->comm;
@@ -238,12 +246,13 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
         fit = p->steps[s].kind != PLAN_COPY || !p->steps[s].nwork;
     f->shared.all = all_help(x);
     for (int r = 0; r < c->size && fit; r++)
-        most += ((const struct block *)c->transport->reach(c->link, r, block_at[r]))->nouts;
+        if (works_with(x, p, f, r))
+            most += ((const struct block *)c->transport->reach(c->link, r, block_at[r]))->nouts;
     f->pairs = fit ? program_take(p, most, sizeof *f->pairs) : NULL;
     f->shared.groups = fit ? program_take(p, most, sizeof *f->shared.groups) : NULL;
     fit = fit && f->pairs && f->shared.groups;
     for (int r = 0; r < c->size && fit; r++)
-        fit = make_pairs(x, p, f, r, block_at);
+        fit = !works_with(x, p, f, r) || make_pairs(x, p, f, r, block_at);
     *can = fit;
     return 0;
 }

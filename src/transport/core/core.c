@@ -11,15 +11,31 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The number of nodes that n ranks or nodes have above them. */
+static int nodes_above(int n)
+{
+    return (n + CORE_FLAT - 1) / CORE_FLAT;
+}
+
+static size_t all_nodes(int size)
+{
+    size_t all = 0;
+    for (int n = size; n > 1; all += (size_t)n)
+        n = nodes_above(n);
+    return all;
+}
+
 size_t core_bytes(int size)
 {
-    return sizeof(struct core_group) + (size_t)size * sizeof(struct core_rank);
+    return sizeof(struct core_group) + (size_t)size * sizeof(struct core_rank) +
+           all_nodes(size) * sizeof(struct core_node);
 }
 
 void core_init(struct core_group *g, int size, bool shared)
 {
     g->size = size;
     g->shared = shared;
+    g->tree = size > CORE_FLAT;
 }
 
 void core_arrive(struct core_group *g, int rank)
@@ -47,6 +63,8 @@ int core_cores(const struct core_group *g)
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size)
 {
     core_init(g, size, of->shared);
+    for (int r = 0; r < size; r++)
+        g->tree &= ranks[r] >= 0; /* votes of ranks on other hosts come by mail */
     for (int r = 0; r < size; r++)
         if (ranks[r] >= 0)
             g->ranks[r].door = (int64_t)((uintptr_t)core_door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
@@ -178,9 +196,88 @@ int core_failure(const struct core_group *g, const char **text)
     return g->ranks[rank - 1].code;
 }
 
+/* ---- meetings ---- */
+
 /* A meeting is complete when all ranks have entered it. Two votes a rank are enough: a rank writes its vote of meeting
  * m + 2 only after meeting m + 1 was complete, and every rank had finished with meeting m and its votes before it
- * entered meeting m + 1. The store of `entered` releases the vote. */
+ * entered meeting m + 1. The store of `entered` releases the vote.
+ *
+ * Up to CORE_FLAT ranks look at the votes of all, which takes the least time. More ranks meet by a tree: each arrives
+ * at its node, and the last to arrive at a node sums up what stands below it and arrives at the next. So a meeting
+ * costs a rank a few steps, however many ranks there are, and no rank has to be there for another one's sake. Why the
+ * sums are right: all arrivals at a node are one chain of atomic additions (acq_rel), so the last one sees the votes,
+ * or tallies, that were written before the others. A node's count tells the last one of meeting m, since no rank
+ * arrives for m + 1 before m is complete. The tally of m + 2 replaces that of m when every rank has left m, as with
+ * votes. `met` is stored with seq_cst and looked at as other counters are: core_signal. */
+
+static struct core_node *nodes(const struct core_group *g)
+{
+    return (struct core_node *)(uintptr_t)(g->ranks + g->size);
+}
+
+static void add_vote(struct core_tally *t, const struct core_vote *first, const struct core_vote *v)
+{
+    t->differ |= v->code || v->call != first->call || v->object != first->object || v->digest != first->digest;
+    t->note &= v->note;
+}
+
+/* The sum of `n` ranks or nodes of level `level` from number `from` on; `below`: the nodes of that level. If no votes
+ * differ below a node, the vote of its first rank is that of all its ranks. */
+static struct core_tally sum_up(const struct core_group *g, const struct core_node *below, int level, int from, int n,
+                                uint64_t meeting)
+{
+    int ranks = 1; /* below each node */
+    for (int i = 0; i < level; i++)
+        ranks *= CORE_FLAT;
+    struct core_tally t = {.note = UINT64_MAX};
+    for (int i = from; i < from + n; i++) {
+        add_vote(&t, core_vote_of(g, from * ranks, meeting), core_vote_of(g, i * ranks, meeting));
+        if (level) {
+            t.differ |= below[i].tally[meeting % 2].differ;
+            t.note &= below[i].tally[meeting % 2].note;
+        }
+    }
+    return t;
+}
+
+struct core_tally core_tally(const struct core_group *g, uint64_t meeting)
+{
+    return g->tree ? g->tally[meeting % 2] : sum_up(g, NULL, 0, 0, g->size, meeting);
+}
+
+static void arrive(struct core_group *g, int rank, uint64_t meeting)
+{
+    const struct core_node *below = NULL;
+    struct core_node *level_nodes = nodes(g);
+    int at = rank, all = g->size; /* the number of the rank or node, and how many there are on its level */
+    for (int level = 0; all > 1; level++) {
+        int node = at / CORE_FLAT, from = node * CORE_FLAT, n = all - from < CORE_FLAT ? all - from : CORE_FLAT;
+        struct core_node *here = &level_nodes[node];
+        uint64_t before = atomic_fetch_add_explicit(&here->arrived, 1, memory_order_acq_rel);
+        if (before + 1 != (meeting + 1) * (uint64_t)n)
+            return;
+        here->tally[meeting % 2] = sum_up(g, below, level, from, n, meeting);
+        below = level_nodes;
+        at = node;
+        all = nodes_above(all);
+        level_nodes += all;
+    }
+    g->tally[meeting % 2] = below[0].tally[meeting % 2];
+    atomic_store_explicit(&g->met, meeting + 1, memory_order_seq_cst);
+    for (int r = 0; r < g->size && r < CORE_FLAT; r++)
+        if (r != rank)
+            core_call(g, r);
+}
+
+/* Rank r wakes CORE_FLAT others, and each of these as many: a tree over all ranks, of which `arrive` wakes the top. If
+ * a rank of it does not wait, those below it wake by themselves soon (weft_comm.beat_ns). */
+void core_met_wake(struct core_group *g, int rank)
+{
+    int64_t first = (int64_t)(rank + 1) * CORE_FLAT;
+    for (int64_t r = first; g->tree && r < g->size && r < first + CORE_FLAT; r++)
+        core_call(g, (int)r);
+}
+
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote)
 {
     uint64_t meeting = g->ranks[rank].meetings++;
@@ -200,6 +297,10 @@ void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struc
     if (vote->code)
         snprintf(mine->text, sizeof mine->text, "%s", vote->text);
     atomic_store_explicit(&mine->entered, meeting + 1, memory_order_seq_cst);
+    if (g->tree) {
+        arrive(g, rank, meeting);
+        return;
+    }
     for (int i = 0; i < g->size; i++)
         if (i != rank)
             core_call(g, i);

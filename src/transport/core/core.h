@@ -41,6 +41,7 @@
 #endif
 
 #define CORE_TEXT 640
+#define CORE_FLAT 16 /* up to 16 ranks look at the votes of all; more ranks meet by a tree */
 #define CORE_CORES 1024
 
 enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and does not look at the group any more */ };
@@ -74,10 +75,26 @@ struct core_rank {
     struct core_vote votes[2]; /* the vote of meeting m is votes[m % 2] */
 };
 
+/* What the votes of some ranks have in common. */
+struct core_tally {
+    bool differ;   /* they differ in call, object or digest, or one of them has a code */
+    uint64_t note; /* the bits that all their notes have */
+};
+
+/* A node of the tree by which many ranks meet: up to CORE_FLAT ranks, or nodes. The last of them that arrives sums up
+ * their votes and arrives at the node above. */
+struct core_node {
+    _Alignas(CORE_LINE) _Atomic uint64_t arrived; /* over all meetings */
+    struct core_tally tally[2];                   /* of meeting m: tally[m % 2] */
+};
+
 struct core_group {
     int32_t size;
     int32_t shared;                              /* between processes: its futexes are not private */
+    bool tree;                                   /* ranks meet by the tree of nodes that stands behind the ranks */
     _Alignas(CORE_LINE) _Atomic uint32_t failed; /* 0, or the rank that has the failure's code and text, plus 1 */
+    _Alignas(CORE_LINE) _Atomic uint64_t met;    /* tree: meetings that are complete */
+    struct core_tally tally[2];                  /* of all ranks, in meeting m: tally[m % 2] */
     struct core_rank ranks[];
 };
 
@@ -146,6 +163,19 @@ static inline bool core_entered(const struct core_group *g, int rank, uint64_t m
 {
     return atomic_load_explicit(&g->ranks[rank].votes[meeting % 2].entered, memory_order_seq_cst) > meeting;
 }
+/* Is the meeting complete? *next: all ranks with a lower number have entered; 0 at first. */
+static inline bool core_met(const struct core_group *g, uint64_t meeting, int *next)
+{
+    if (g->tree)
+        return atomic_load_explicit(&g->met, memory_order_seq_cst) > meeting;
+    while (*next < g->size && core_entered(g, *next, meeting))
+        ++*next;
+    return *next == g->size;
+}
+/* A rank that has seen that a meeting is complete wakes those that it is to wake. */
+void core_met_wake(struct core_group *g, int rank);
+/* What all votes of a complete meeting have in common. It is valid as long as the votes. */
+struct core_tally core_tally(const struct core_group *g, uint64_t meeting);
 /* A rank's vote in a meeting that is complete. It is valid until the caller enters the next meeting. */
 static inline const struct core_vote *core_vote_of(const struct core_group *g, int rank, uint64_t meeting)
 {

@@ -13,16 +13,16 @@
 static struct shm_home *home_new(int size)
 {
     struct shm_home *h = calloc(1, sizeof *h);
-    int *watch = malloc((size_t)size * sizeof *watch);
-    if (!h || !watch) {
+    int *pidfd = malloc((size_t)size * sizeof *pidfd);
+    if (!h || !pidfd) {
         free(h);
-        free(watch);
+        free(pidfd);
         return NULL;
     }
     for (int r = 0; r < size; r++)
-        watch[r] = -1;
+        pidfd[r] = -1;
     h->ranks = size;
-    h->watch = watch;
+    h->pidfd = pidfd;
     h->file = -1;
     h->links = 1;
     return h;
@@ -123,7 +123,7 @@ static enum transport_fate shm_gone(struct transport_link *base, int rank)
 
 const struct transport transport_shm = {.scheme = "shm",
                                         .form = "shm:NAME",
-                                        .can = {.loads = true, .deaths = true},
+                                        .can = {.loads = true, .deaths = true, .reads = true},
                                         .join = shm_join,
                                         .split = shm_split,
                                         .leave = shm_leave,
@@ -133,4 +133,7 @@ const struct transport transport_shm = {.scheme = "shm",
                                         .release = shm_release,
                                         .offer = shm_offer,
                                         .reach = shm_reach,
+                                        .may_read = shm_read_permitted,
+                                        .read_worth = shm_read_worth,
+                                        .read = shm_read,
                                         .gone = shm_gone};

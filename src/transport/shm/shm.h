@@ -7,6 +7,7 @@
  *   shm_file.c     making and mapping the file
  *   shm_heap.c     which rank has which part of the file
  *   shm_process.c  whether the process of a peer is alive
+ *   shm_read.c     reading a peer's private memory, which is not in the file
  *   shm_split.c    smaller groups in the same file
  *   shm_leave.c    leaving a group, and giving back its memory
  *   shm.c          the transport */
@@ -23,7 +24,9 @@
 /* Identifies a process: its number alone may have been given to another process. */
 struct shm_process {
     int64_t pid;
-    uint64_t start; /* when it began, in ticks of the kernel; 0: unknown */
+    uint64_t start;         /* when it began, in ticks of the kernel; 0: unknown */
+    uint64_t map;           /* the address at which it has mapped the file */
+    _Atomic uint32_t ended; /* it was seen to have ended */
 };
 
 /* The front of the file. */
@@ -31,6 +34,8 @@ struct shm_head {
     uint64_t magic, total;                    /* bytes of the file */
     uint64_t core;                            /* where the core_group is */
     _Alignas(CORE_LINE) _Atomic uint64_t top; /* all below it is taken */
+    _Atomic int64_t look_at;                  /* shm_process.c: when the next look is due, */
+    _Atomic uint32_t looked;                  /* and at how many processes ranks have looked */
     struct shm_process process[];
 };
 
@@ -49,7 +54,7 @@ struct shm_home {
     struct shm_head *head;
     struct shm_extents small, large; /* free parts of the file */
     int ranks;                       /* of the group that was opened */
-    int *watch;                      /* a pidfd for each; -1: not made yet; -2: it cannot be made */
+    int *pidfd;                      /* of each; -1: not made yet; -2: it cannot be made */
     int links;                       /* how many links have not left */
     struct shm_link *left;           /* links that have left, and whose memory other ranks may still look at */
 };
@@ -80,14 +85,20 @@ void shm_file_unmap(struct shm_link *l); /* unmaps and closes the file */
 
 /* ---- shm_process.c ---- */
 
+/* Has the rank's process ended? It costs no system call, but for a rank that looks for all of them. */
 bool shm_process_died(struct shm_link *l, int rank);
+bool shm_process_died_now(struct shm_link *l, int rank); /* the same by a system call: true as soon as it has ended */
 /* The rank's number among the processes of the file. */
 static inline int shm_process_of(const struct shm_link *l, int rank)
 {
     return l->process ? l->process[rank] : rank;
 }
 
-/* ---- shm_split.c, shm_leave.c: as in struct transport ---- */
+/* ---- shm_read.c, shm_split.c, shm_leave.c: as in struct transport ---- */
+
+bool shm_read_permitted(struct transport_link *base, int rank);
+int64_t shm_read_worth(const void *memory, size_t bytes);
+int shm_read(struct transport_link *base, int rank, const struct iovec *to, const struct iovec *from, size_t n);
 
 int shm_split(struct transport_link *base, const int *ranks, int size, int rank, uint64_t *place,
               struct transport_link **out);

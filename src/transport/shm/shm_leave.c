@@ -35,9 +35,9 @@ void shm_leave_free(struct shm_link *l)
         }
         shm_file_unmap(l);
         for (int r = 0; r < h->ranks; r++)
-            if (h->watch[r] >= 0)
-                close(h->watch[r]);
-        free(h->watch);
+            if (h->pidfd[r] >= 0)
+                close(h->pidfd[r]);
+        free(h->pidfd);
         free(h->small.item);
         free(h->large.item);
         free(h);

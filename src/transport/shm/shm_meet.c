@@ -6,6 +6,8 @@
  *   rank: HELLO    host: WELCOME with the file, or REFUSED
  *   rank: READY    host: GO when all ranks are ready
  *
+ * Ranks that say different sizes are all refused: see disagree().
+ *
  * Either may send BYE when its time has run out. After a rank's BYE the host waits for that rank again. After the
  * host's BYE another rank can be the host. If a connection ends without BYE, its process has ended. */
 #define _GNU_SOURCE
@@ -26,7 +28,10 @@
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
 #define PROTOCOL (UINT32_C(0x77660000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
-#define AGAIN 1 /* not an error: try to find the group once more */
+#define DISAGREE_NS \
+    INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
+#define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
+#define AGAIN 1                     /* not an error: try to find the group once more */
 
 struct message {
     uint32_t protocol, kind;
@@ -43,6 +48,9 @@ struct host {
     bool *ready;
     int nready;
     struct pollfd *polls;
+    int told;         /* ranks that were refused because ranks disagree about the size */
+    int most;         /* the largest size that a rank has said then */
+    char differ[256]; /* how they disagree; empty: they do not */
 };
 
 /* ---- sockets ---- */
@@ -201,6 +209,8 @@ static int examine(const struct host *h, const struct message *m, const struct u
     const struct shm_link *l = h->link;
     if (m->protocol != PROTOCOL || m->kind != HELLO)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
+    if (h->differ[0])
+        return error_set(WEFT_EMISMATCH, "%s", h->differ);
     if (m->size != l->base.size)
         return error_set(WEFT_EMISMATCH, "shm:%s: others have opened it with %d ranks, not %d", l->name, l->base.size,
                          m->size);
@@ -232,9 +242,15 @@ static int admit(struct host *h)
     int err = examine(h, &m, &who);
     if (err) {
         refuse(fd, err, weft_errmsg());
-        return 0;
+        h->told += err == WEFT_EMISMATCH;
+        h->most = m.size > h->most ? m.size : h->most;
+        if (m.protocol != PROTOCOL || m.kind != HELLO || m.size == h->link->base.size || h->differ[0])
+            return 0;
+        snprintf(h->differ, sizeof h->differ, "shm:%s: rank %d has opened it with %d ranks, rank %d with %d",
+                 h->link->name, m.rank, m.size, h->link->base.rank, h->link->base.size);
+        return error_set(WEFT_EMISMATCH, "%s", h->differ);
     }
-    h->link->home->head->process[m.rank] = (struct shm_process){who.pid, m.start};
+    h->link->home->head->process[m.rank] = (struct shm_process){.pid = who.pid, .start = m.start};
     h->peers[m.rank] = fd;
     tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
     return 0;
@@ -258,6 +274,39 @@ static int attend(struct host *h, int rank)
     return 0;
 }
 
+/* Tells all members how joining ended. They may try again only if time ran out, since this rank may come back, too. */
+static void dismiss(struct host *h, int err)
+{
+    for (int r = 0; r < h->link->base.size; r++) {
+        if (h->peers[r] < 0)
+            continue;
+        if (err && err != WEFT_ETIMEOUT) {
+            refuse(h->peers[r], err, weft_errmsg());
+            h->told++;
+        } else {
+            say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
+            forks_close(h->peers[r]);
+        }
+        h->peers[r] = -1;
+    }
+}
+
+/* Ranks disagree about the size. The host tells all that are here, and for a moment those that still come: without a
+ * host they would wait for each other in vain. */
+static int disagree(struct host *h, int64_t until)
+{
+    int64_t limit = core_now() + DISAGREE_NS;
+    if (limit > until)
+        limit = until;
+    dismiss(h, WEFT_EMISMATCH);
+    while ((h->told < h->link->base.size - 1 || h->told < h->most - 1) && core_now() < limit) {
+        struct pollfd newcomers = {.fd = h->listener, .events = POLLIN};
+        if (poll(&newcomers, 1, milliseconds(limit)) > 0 && admit(h))
+            break;
+    }
+    return error_set(WEFT_EMISMATCH, "%s", h->differ);
+}
+
 static int gather(struct host *h, int64_t wait_ns, int64_t until)
 {
     int size = h->link->base.size;
@@ -275,32 +324,18 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
         if (!err && n > 0 && h->polls[size].revents)
             err = admit(h);
         if (err)
-            return err;
+            return h->differ[0] ? disagree(h, until) : err;
         if (h->nready < size - 1 && core_now() >= until)
             return missing(h->link, wait_ns);
     }
     return 0;
 }
 
-/* Tells all members how joining ended. They may try again only if time ran out, since this rank may come back, too. */
-static void dismiss(struct host *h, int err)
-{
-    for (int r = 0; r < h->link->base.size; r++) {
-        if (h->peers[r] < 0)
-            continue;
-        if (err && err != WEFT_ETIMEOUT) {
-            refuse(h->peers[r], err, weft_errmsg());
-        } else {
-            say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
-            forks_close(h->peers[r]);
-        }
-    }
-}
-
 static void come_in(struct shm_link *l)
 {
     bool zombie;
-    l->home->head->process[l->base.rank] = (struct shm_process){getpid(), process_start(getpid(), &zombie)};
+    l->home->head->process[l->base.rank] = (struct shm_process){
+        .pid = getpid(), .start = process_start(getpid(), &zombie), .map = (uintptr_t)l->home->map};
     transport_link_enter(&l->base);
 }
 
@@ -424,13 +459,30 @@ static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wa
 
 /* ---- both ---- */
 
-static int claimed(const struct shm_link *l)
+/* Claims this rank. A process that holds it may be ending: its name is free when it has ended. So a rank that is taken
+ * is tried again for a moment, and as long as its process is ending. */
+static int claim(struct shm_link *l, int64_t until)
 {
     struct ucred who;
+    l->claim = listen_at(l, l->base.rank);
+    if (l->claim != -EADDRINUSE)
+        return l->claim < 0 ? socket_error(l, -l->claim) : 0;
+    int64_t limit = core_now() + CLAIM_NS;
     int fd = connect_to(l, l->base.rank, &who);
+    if (fd >= 0)
+        forks_close(fd);
+    for (int64_t now = 0; l->claim == -EADDRINUSE && now < until; now = core_now()) {
+        if (now >= limit && (fd < 0 || !process_ending(who.pid)))
+            break;
+        poll(NULL, 0, 1);
+        l->claim = listen_at(l, l->base.rank);
+    }
+    if (l->claim >= 0)
+        return 0;
+    if (l->claim != -EADDRINUSE)
+        return socket_error(l, -l->claim);
     if (fd < 0)
         return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already", l->name, l->base.rank);
-    forks_close(fd);
     if (who.uid != geteuid())
         return error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who.uid);
     return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, in process %d", l->name, l->base.rank, who.pid);
@@ -439,11 +491,9 @@ static int claimed(const struct shm_link *l)
 int shm_meet(struct shm_link *l, int64_t wait_ns)
 {
     int64_t now = core_now(), until = wait_ns < INT64_MAX - now ? now + wait_ns : INT64_MAX;
-    l->claim = listen_at(l, l->base.rank);
-    if (l->claim == -EADDRINUSE)
-        return claimed(l);
-    if (l->claim < 0)
-        return socket_error(l, -l->claim);
+    int held = claim(l, until);
+    if (held)
+        return held;
     for (;;) {
         struct ucred who;
         int fd = listen_at(l, -1);

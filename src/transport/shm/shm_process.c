@@ -1,4 +1,10 @@
-/* Whether the process of a peer is alive. */
+/* Whether the process of a rank has ended.
+ *
+ * The ranks of a file watch each other together. A rank that waits looks at the flags of its peers, which costs no
+ * system call. Every LOOK_NS one of the ranks that look asks the system for all of them, LOOKS processes in turn, and
+ * sets the flags of those that have ended. So n ranks that wait cost the system as many calls as one does, no rank
+ * needs a file for each other one, and the end of any of n processes is known LOOK_NS * (n / LOOKS + 1) after it, as
+ * long as some rank waits. The turn belongs to no rank: if the rank that took it ends, another one takes the next. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -9,21 +15,60 @@
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
-/* Asks /proc, which costs more than a pidfd. It is asked once when the pidfd is made, to make sure that the pidfd is of
- * the right process, and always if there is no pidfd. */
+#define LOOK_NS INT64_C(10000000)
+#define LOOKS 64
+
 static bool has_ended(const struct shm_process *p)
 {
     bool zombie = false;
-    uint64_t start = process_start(p->pid, &zombie);
+    uint64_t start = p->pid ? process_start(p->pid, &zombie) : 0;
     if (start)
         return zombie || (p->start && start != p->start);
-    return kill((pid_t)p->pid, 0) && errno == ESRCH;
+    return p->pid && kill((pid_t)p->pid, 0) && errno == ESRCH;
+}
+
+static bool is_flagged(const struct shm_process *p)
+{
+    return atomic_load_explicit(&p->ended, memory_order_seq_cst);
+}
+
+/* Takes the turn if it is due. A time that is further away than LOOK_NS is of a rank whose clock is another one. */
+static bool takes_turn(struct shm_head *h)
+{
+    int64_t now = core_now(), due = atomic_load_explicit(&h->look_at, memory_order_relaxed);
+    return (now >= due || due - now > LOOK_NS) &&
+           atomic_compare_exchange_strong_explicit(&h->look_at, &due, now + LOOK_NS, memory_order_relaxed,
+                                                   memory_order_relaxed);
+}
+
+static void look(struct shm_home *home)
+{
+    struct shm_head *h = home->head;
+    if (!takes_turn(h))
+        return;
+    uint32_t all = (uint32_t)home->ranks, n = all < LOOKS ? all : LOOKS;
+    uint32_t from = atomic_fetch_add_explicit(&h->looked, n, memory_order_relaxed) % all;
+    for (uint32_t i = 0; i < n; i++) {
+        struct shm_process *p = &h->process[(from + i) % all];
+        if (!is_flagged(p) && has_ended(p))
+            atomic_store_explicit(&p->ended, 1, memory_order_seq_cst);
+    }
 }
 
 bool shm_process_died(struct shm_link *l, int rank)
 {
     const struct shm_process *p = &l->home->head->process[shm_process_of(l, rank)];
-    int *fd = &l->home->watch[shm_process_of(l, rank)];
+    if (!is_flagged(p))
+        look(l->home);
+    return is_flagged(p);
+}
+
+/* A pidfd costs less than /proc, which is asked once, when the pidfd is made, to make sure that the pidfd is of the
+ * right process, and always if there is no pidfd. */
+bool shm_process_died_now(struct shm_link *l, int rank)
+{
+    const struct shm_process *p = &l->home->head->process[shm_process_of(l, rank)];
+    int *fd = &l->home->pidfd[shm_process_of(l, rank)];
     if (*fd == -1) {
         int found = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
         bool ended = has_ended(p);

@@ -9,7 +9,11 @@
  * connections, too.)
  *   - The kernel doubles the time between two tries, from some 0.2 s on. So after a break of t it sends again within
  * 2 t + 0.2 s from the beginning of the break: a link that is down for 2 s is not taken for a dead one.
- *   - If data was unanswered at two looks, and no sign came in between, it was unanswered all the time. */
+ *   - If data was unanswered at two looks, and no sign came in between, it was unanswered all the time.
+ *
+ * Packets get lost, also inside one machine: its queue for incoming packets overflows if hundreds of connections are
+ * probed in step. So silence is a doubt, and no proof. The wire of sockets (tcp/wire_tcp_watch.c) probes few
+ * connections, and asks anew before it gives a peer up. */
 #ifndef WEFT_TRANSPORT_WIRE_WIRE_KEEPALIVE_H
 #define WEFT_TRANSPORT_WIRE_WIRE_KEEPALIVE_H
 #include <netinet/in.h>
@@ -34,6 +38,18 @@ static inline void keep_alive(int fd)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
+/* The same with another time of silence, in whole seconds, and as many questions as the kernel permits: for a caller
+ * that decides itself. */
+#define KEEP_COUNT_MOST 127
+static inline void keep_alive_after(int fd, int idle)
+{
+    const int on = 1, interval = KEEP_INTERVAL, count = KEEP_COUNT_MOST;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
 /* Has this end sent something that is not answered yet? */
 static inline bool keep_awaits(const struct tcp_info *i)
 {
@@ -46,5 +62,13 @@ static inline bool keep_silent(const struct tcp_info *i, int64_t awaited_ns)
     const uint32_t ms = (uint32_t)(KEEP_SILENT_NS / 1000000);
     return i->tcpi_last_ack_recv >= ms && i->tcpi_last_data_recv >= ms &&
            (i->tcpi_probes >= 3 || (i->tcpi_retransmits >= 2 && awaited_ns >= KEEP_SILENT_NS));
+}
+
+/* Has the other end been silent for `doubt_ns` although it was asked? */
+static inline bool keep_doubted(const struct tcp_info *i, int64_t awaited_ns, int64_t doubt_ns)
+{
+    const uint32_t ms = (uint32_t)(doubt_ns / 1000000);
+    return i->tcpi_last_ack_recv >= ms && i->tcpi_last_data_recv >= ms &&
+           (i->tcpi_probes >= 1 || (i->tcpi_retransmits >= 1 && awaited_ns >= doubt_ns));
 }
 #endif

@@ -30,8 +30,10 @@ static struct tcp_wire *tcp(struct wire *w)
 
 static void destroy(struct tcp_wire *w)
 {
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
+    for (int i = w->used; i >= 0; i = w->peers[i].next_used) {
         tcp_link_lost(w, &w->peers[i], TRANSPORT_LEFT, 0);
+        tcp_sensor_end(w, &w->peers[i]);
+    }
     for (struct tcp_newcomer *g = w->newcomers, *next; g; g = next) {
         next = g->next;
         if (g->fd >= 0)
@@ -51,6 +53,8 @@ static void destroy(struct tcp_wire *w)
         close(w->base.fd);
     free(w->cards);
     free(w->peers);
+    free(w->hosts);
+    free(w->host);
     free(w);
 }
 
@@ -87,7 +91,8 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         struct tcp_peer *p = &w->peers[i];
         p->source = TCP_PEER;
         p->rank = i;
-        p->fd = p->reserve = -1;
+        p->fd = p->reserve = p->sensor.fd = -1;
+        p->sensor.source = TCP_SENSOR;
         p->last = &p->first;
         p->sends_last = &p->sends;
     }
@@ -99,6 +104,8 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         err = tcp_meet_listen(w, boot, &card.port);
     if (!err)
         err = boot->gather(boot->arg, &card, sizeof card, w->cards);
+    if (!err)
+        err = tcp_watch_open(w, boot);
     if (err) {
         destroy(w);
         return err;
@@ -125,6 +132,8 @@ static void happened(struct tcp_wire *w, const struct epoll_event *e)
         tcp_meet_accept(w);
     } else if (*source == TCP_NEWCOMER) {
         tcp_meet_newcomer(w, (struct tcp_newcomer *)(void *)source);
+    } else if (*source == TCP_SENSOR) {
+        tcp_watch_sensed(w, (struct tcp_peer *)(void *)((char *)source - offsetof(struct tcp_peer, sensor)));
     } else {
         struct tcp_peer *p = (struct tcp_peer *)(void *)source;
         if (p->link == TCP_CALLING || p->link == TCP_ASKING) {
@@ -147,7 +156,7 @@ static bool progress(struct wire *base)
     for (int i = 0; i < n; i++)
         happened(w, &e[i]);
     tcp_meet_sweep(w);
-    tcp_meet_look(w);
+    tcp_watch_look(w);
     return n > 0 || moved;
 }
 
@@ -159,7 +168,7 @@ static bool arm(struct wire *base)
 
 static enum transport_fate gone(struct wire *base, int rank)
 {
-    tcp_meet_look(tcp(base));
+    tcp_watch_look(tcp(base));
     return tcp(base)->peers[rank].fate;
 }
 

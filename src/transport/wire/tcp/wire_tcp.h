@@ -6,9 +6,11 @@
  *   wire_tcp_lane.c    where messages of one tag meet what has come for them
  *   wire_tcp_inbox.c   mail that has come
  *   wire_tcp_queue.c   what is to leave: short frames, and messages that are being sent
+ *   wire_tcp_sensor.c  asking a peer's kernel whether the peer's process still listens
  *   wire_tcp_link.c    the connection with one peer, and its end
  *   wire_tcp_out.c     writing to the socket
  *   wire_tcp_meet.c    connecting and being connected, hello and welcome
+ *   wire_tcp_watch.c   peers that are silent, or whose connection has ended: whether they live
  *   wire_tcp_data.c    messages that are set up once and started many times
  *   wire_tcp_in.c      reading from the socket, frame by frame, into the right place where it is known
  *   wire_tcp.c         open and close, progress and sleep, which peer is gone
@@ -16,7 +18,7 @@
  * Prefix of wire_tcp_card.c: tcp_card_. Prefix of wire_tcp_memory.c: tcp_memory_. Prefix of wire_tcp_lane.c: tcp_lane_.
  * Prefix of wire_tcp_inbox.c: tcp_inbox_. Prefix of wire_tcp_queue.c: tcp_queue_. Prefix of wire_tcp_link.c: tcp_link_.
  * Prefix of wire_tcp_out.c: tcp_out_. Prefix of wire_tcp_meet.c: tcp_meet_. Prefix of wire_tcp_data.c: tcp_data_.
- * Prefix of wire_tcp_in.c: tcp_in_.
+ * Prefix of wire_tcp_in.c: tcp_in_. Prefix of wire_tcp_sensor.c: tcp_sensor_. Prefix of wire_tcp_watch.c: tcp_watch_.
  *
  * A connection carries frames: a head and bytes. The bytes of a message go from its memory to the socket, and from the
  * socket into the memory of the receive that was started for it, without a copy between. A message that no receive
@@ -120,11 +122,21 @@ struct tcp_message {
 enum tcp_link { TCP_UNUSED, TCP_CALLING, TCP_ASKING, TCP_OPEN, TCP_LOST };
 
 /* What a file that epoll reports is. */
-enum tcp_source { TCP_LISTENER, TCP_NEWCOMER, TCP_PEER };
+enum tcp_source { TCP_LISTENER, TCP_NEWCOMER, TCP_PEER, TCP_SENSOR };
 
 struct tcp_hello {
     uint64_t magic, nonce[2]; /* nonce: of the rank that is greeted */
     uint32_t from, to;
+};
+
+/* A fresh connection to a peer's listener, on which nothing is sent. */
+struct tcp_sensor {
+    enum tcp_source source;
+    int fd;           /* -1: there is none */
+    int64_t began;    /* when the peer was first asked; 0: it is not asked */
+    int64_t answered; /* when its kernel took the connection; 0: not yet */
+    int tries;        /* connections that ended again */
+    bool refused;     /* no process listens there */
 };
 
 struct tcp_peer {
@@ -137,6 +149,7 @@ struct tcp_peer {
     /* calling it */
     int address, rounds; /* of its addresses, in the order in which they are tried */
     bool turned_away;    /* a process answered, but not as the peer would */
+    bool unclear;        /* a call failed other than by a refusal: whether the peer lives is not known */
     int64_t since;
     struct tcp_hello hello;
     size_t hello_got;
@@ -164,7 +177,12 @@ struct tcp_peer {
     struct tcp_mail *mail; /* of a MAIL frame */
     struct tcp_mail end;   /* for the notice that the peer is gone; it has no bytes */
 
+    /* does it live? */
     int64_t awaits_since; /* since when the peer's kernel owes an answer; 0: it owes none */
+    int64_t alive_at;     /* when it was last asked and answered */
+    bool probed;          /* the keepalive asks on its connection */
+    bool broken;          /* it is LOST, and not known yet whether its process lives */
+    struct tcp_sensor sensor;
 };
 
 /* An incoming connection that has not said yet which rank it is. */
@@ -192,10 +210,19 @@ struct tcp_card {
     struct tcp_address at[TCP_ADDRESSES];
 };
 
+/* Ranks that share a network namespace: one kernel answers for all of them. */
+struct tcp_host {
+    int probed;  /* the rank whose connection the keepalive asks, or asked before it ended; -1: none */
+    bool silent; /* that one has not answered for too long */
+};
+
 struct tcp_wire {
     struct wire base;
     struct tcp_card *cards; /* of all ranks */
     struct tcp_peer *peers;
+    struct tcp_host *hosts; /* of the ranks */
+    int *host, nprobed;     /* each rank's; how many are probed */
+    uint64_t luck;          /* a random number, so that processes do not probe in step */
     int used;               /* the first peer that was used; -1: none */
     enum tcp_source source; /* TCP_LISTENER: epoll reports the listener with its address */
     int listener;
@@ -216,6 +243,9 @@ struct tcp_wire {
 
 /* ---- wire_tcp_card.c ---- */
 int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card); /* all but the port */
+/* Do the two share a network namespace? Then the kernel ends their connections when a process ends, and no packet that
+ * could get lost on the way is needed to know it. */
+bool tcp_card_together(const struct tcp_card *a, const struct tcp_card *b);
 /* The ith address at which rank `me` tries to reach the peer, from 0 on; false: there are no more. */
 bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, int i, struct sockaddr_storage *to,
                       socklen_t *n);
@@ -255,13 +285,20 @@ void tcp_queue_unlink(struct tcp_peer *p, struct tcp_message *m); /* it is not s
 void tcp_queue_end_frame(struct tcp_peer *p);                     /* the frame of the first message has left */
 void tcp_queue_clear(struct tcp_wire *w, struct tcp_peer *p);     /* nothing more is sent to this peer */
 
+/* ---- wire_tcp_sensor.c ---- */
+void tcp_sensor_begin(struct tcp_wire *w, struct tcp_peer *p); /* asks, unless it is being asked already */
+/* Something happened to the connection, or time has passed. */
+void tcp_sensor_event(struct tcp_wire *w, struct tcp_peer *p);
+void tcp_sensor_end(const struct tcp_wire *w, struct tcp_peer *p);
+
 /* ---- wire_tcp_link.c ---- */
 bool tcp_link_watch(const struct tcp_wire *w, int op, int fd, uint32_t events, void *source); /* epoll_ctl */
 void tcp_link_end(int fd);                                           /* ends a connection that epoll does not watch */
 void tcp_link_shut(const struct tcp_wire *w, int fd);                /* ends one that it watches */
 void tcp_link_hang_up(const struct tcp_wire *w, struct tcp_peer *p); /* ends the peer's, if there is one */
-/* Ends the connection with a peer for good. HERE: it is not known whether the peer left. */
+/* Ends the connection with a peer for good. HERE: its fate is not known; tcp_watch_look finds it out. */
 void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why);
+void tcp_link_settle(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate); /* of one that is LOST */
 int tcp_link_error(const struct tcp_wire *w, int peer); /* of a peer whose fate is known */
 
 /* ---- wire_tcp_out.c ---- */
@@ -282,11 +319,17 @@ void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p); /* for a peer that 
 void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p);  /* the connection with the peer is sure */
 /* For a peer that is unsure: its connection has ended. */
 void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p);
-void tcp_meet_sweep(struct tcp_wire *w); /* frees newcomers that are gone */
-void tcp_meet_look(struct tcp_wire *w);  /* now and then: calls that take too long, hosts that have vanished */
+void tcp_meet_sweep(struct tcp_wire *w);                                 /* frees newcomers that are gone */
+void tcp_meet_look(struct tcp_wire *w, struct tcp_peer *p, int64_t now); /* now and then: calls that take too long */
+void tcp_meet_look_newcomers(struct tcp_wire *w, int64_t now);
 /* This rank leaves, and the peer, which it has called, is busy and has not answered: sends all that there is to send
  * behind the hello, where the peer finds it. */
 void tcp_meet_farewell(struct tcp_wire *w, struct tcp_peer *p);
+
+/* ---- wire_tcp_watch.c ---- */
+int tcp_watch_open(struct tcp_wire *w, const struct wire_boot *boot); /* when the cards are there */
+void tcp_watch_look(struct tcp_wire *w);                              /* now and then */
+void tcp_watch_sensed(struct tcp_wire *w, struct tcp_peer *p);        /* its sensor has something to read */
 
 /* ---- wire_tcp_data.c ---- */
 void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);

@@ -125,10 +125,15 @@ static int turn_of(const struct tcp_card *me, const struct tcp_address *a, bool 
     return a->loopback ? -1 : turn;
 }
 
+bool tcp_card_together(const struct tcp_card *a, const struct tcp_card *b)
+{
+    return a->net && a->net == b->net;
+}
+
 bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, int i, struct sockaddr_storage *to,
                       socklen_t *n)
 {
-    bool together = me->net && me->net == peer->net;
+    bool together = tcp_card_together(me, peer);
     for (int turn = 0; turn < 2; turn++)
         for (uint32_t k = 0; k < peer->n && k < TCP_ADDRESSES; k++) {
             const struct tcp_address *a = &peer->at[k];

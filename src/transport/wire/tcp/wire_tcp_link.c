@@ -34,6 +34,7 @@ void tcp_link_hang_up(const struct tcp_wire *w, struct tcp_peer *p)
     if (p->fd >= 0)
         tcp_link_shut(w, p->fd);
     p->fd = -1;
+    p->probed = false;
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate, int why)
@@ -53,7 +54,21 @@ void tcp_link_lost(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate f
     free(p->mail);
     p->mail = NULL;
     p->lane = NULL;
-    p->end = (struct tcp_mail){.peer = p->rank, .fate = fate == TRANSPORT_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED};
+    /* A connection may have been ended on its way, so its end says nothing about the peer. */
+    if (fate == TRANSPORT_HERE && !w->leaves) {
+        p->broken = true;
+        tcp_sensor_end(w, p);
+        tcp_sensor_begin(w, p);
+        return;
+    }
+    tcp_link_settle(w, p, fate == TRANSPORT_HERE ? TRANSPORT_LOST : fate);
+}
+
+void tcp_link_settle(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate fate)
+{
+    tcp_sensor_end(w, p);
+    p->broken = false;
+    p->end = (struct tcp_mail){.peer = p->rank, .fate = fate};
     tcp_inbox_post(w, &p->end);
 }
 
@@ -62,6 +77,8 @@ int tcp_link_error(const struct tcp_wire *w, int peer)
     const struct tcp_peer *p = &w->peers[peer];
     if (p->fate == TRANSPORT_LEFT)
         return w->base.error(WEFT_EPEER, "rank %d has left", peer);
-    return w->base.error(WEFT_EPEER, "rank %d has ended or cannot be reached: %s", peer,
+    if (p->fate == TRANSPORT_DIED)
+        return w->base.error(WEFT_EPEER, "rank %d has ended", peer);
+    return w->base.error(WEFT_EPEER, "rank %d cannot be reached: %s", peer,
                          p->why ? strerror(p->why) : "its connection was closed");
 }

@@ -29,6 +29,7 @@
 #define ACCEPTS 64                         /* at a time */
 #define SECOND INT64_C(1000000000)
 #define ANSWER_NS (10 * SECOND) /* to wait for a welcome, if there are other addresses; a process may be busy */
+#define BUSY_NS (60 * SECOND)   /* to wait for a connection inside this machine */
 #define NEWCOMER_NS (60 * SECOND)
 #define ROUNDS 3 /* how often all addresses are tried, if a process answered at one of them */
 #define NEWCOMERS(size) (2 * (size) + 64)
@@ -37,7 +38,6 @@ static void tune(const struct tcp_wire *w, int fd)
 {
     int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    keep_alive(fd);
     if (w->buffer) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &w->buffer, sizeof w->buffer);
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &w->buffer, sizeof w->buffer);
@@ -97,12 +97,41 @@ void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p)
     tcp_out_push(w, p);
 }
 
+/* The 16 bytes of an address as IPv6 has them. */
+static void widen(const struct sockaddr_storage *at, unsigned char out[16])
+{
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+    memcpy(out, mapped, sizeof mapped);
+    if (at->ss_family == AF_INET6)
+        memcpy(out, &((const struct sockaddr_in6 *)at)->sin6_addr, 16);
+    else
+        memcpy(out + 12, &((const struct sockaddr_in *)at)->sin_addr, 4);
+}
+
+/* Which of the peer's addresses is at the other end of the connection that it made? It is the one to be asked at. */
+static void note_address(const struct tcp_wire *w, struct tcp_peer *p, int fd)
+{
+    struct sockaddr_storage there = {0}, at;
+    unsigned char is[16], one[16];
+    socklen_t n = sizeof there;
+    p->address = 0;
+    if (getpeername(fd, (struct sockaddr *)&there, &n))
+        return;
+    widen(&there, is);
+    for (int i = 0; tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], i, &at, &n); i++) {
+        widen(&at, one);
+        if (!memcmp(is, one, sizeof is))
+            p->address = i + 1;
+    }
+}
+
 /* Takes a connection that the peer made. known: epoll watches it already. False: the connection is of no use. */
 static bool adopt(struct tcp_wire *w, struct tcp_peer *p, int fd, bool known)
 {
     if (!greet(w, fd, p->rank) || !tcp_link_watch(w, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, EPOLLIN, p))
         return false;
     tcp_link_hang_up(w, p);
+    note_address(w, p, fd);
     p->fd = fd;
     p->link = TCP_OPEN;
     p->unsure = true;
@@ -123,6 +152,13 @@ static bool adopt_reserve(struct tcp_wire *w, struct tcp_peer *p)
 
 /* ---- calling ---- */
 
+/* A call has failed. If all addresses refuse, no process listens there; otherwise it is not known. */
+static void failed(struct tcp_peer *p, int why)
+{
+    p->why = why;
+    p->unclear |= why != ECONNREFUSED;
+}
+
 /* Begins to connect to an address. False: it cannot be used. */
 static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_storage *to, socklen_t n)
 {
@@ -136,7 +172,7 @@ static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_s
                 return true;
         }
     }
-    p->why = errno;
+    failed(p, errno);
     tcp_link_hang_up(w, p);
     return false;
 }
@@ -164,11 +200,12 @@ static void call_next(struct tcp_wire *w, struct tcp_peer *p)
             if (p->link == TCP_OPEN || adopt_reserve(w, p))
                 return;
             if (!p->turned_away || ++p->rounds >= ROUNDS) {
-                tcp_link_lost(w, p, TRANSPORT_HERE, p->why ? p->why : EADDRNOTAVAIL);
+                tcp_link_lost(w, p, p->unclear || !p->why ? TRANSPORT_LOST : TRANSPORT_DIED,
+                              p->why ? p->why : EADDRNOTAVAIL);
                 return;
             }
             p->address = 0;
-            p->turned_away = false;
+            p->turned_away = p->unclear = false;
             continue;
         }
         p->address++;
@@ -197,7 +234,7 @@ int tcp_meet_use(struct tcp_wire *w, int peer)
 void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p)
 {
     tcp_link_hang_up(w, p);
-    p->unsure = p->turned_away = false;
+    p->unsure = p->turned_away = p->unclear = false;
     p->address = p->rounds = 0;
     if (!adopt_reserve(w, p))
         call_next(w, p);
@@ -205,7 +242,7 @@ void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p)
 
 static void turned_away(struct tcp_wire *w, struct tcp_peer *p, int why)
 {
-    p->turned_away = true;
+    p->turned_away = p->unclear = true;
     p->why = why;
     call_next(w, p);
 }
@@ -220,11 +257,12 @@ void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p)
             why = errno;
         if (!why && getpeername(p->fd, (struct sockaddr *)&at, &m))
             return; /* not yet */
-        p->why = why;
         if (why) {
+            failed(p, why);
             call_next(w, p);
             return;
         }
+        p->why = 0;
         p->link = TCP_ASKING;
         p->since = core_now();
         if (!greet(w, p->fd, p->rank) || !tcp_link_watch(w, EPOLL_CTL_MOD, p->fd, EPOLLIN, p))
@@ -379,11 +417,14 @@ void tcp_meet_sweep(struct tcp_wire *w)
     }
 }
 
-/* ---- hosts that vanish ---- */
+/* ---- calls without an answer ---- */
 
-static bool takes_too_long(const struct tcp_peer *p, int64_t now)
+/* A host that does not answer at all has vanished, or there is no way to it. Of this machine it is known that it is
+ * there: it is busy, and takes the call later. */
+static bool takes_too_long(const struct tcp_wire *w, const struct tcp_peer *p, int64_t now)
 {
-    return (p->link == TCP_CALLING && now - p->since >= KEEP_SILENT_NS) ||
+    bool together = tcp_card_together(&w->cards[w->base.rank], &w->cards[p->rank]);
+    return (p->link == TCP_CALLING && now - p->since >= (together ? BUSY_NS : KEEP_SILENT_NS)) ||
            (p->link == TCP_ASKING && now - p->since >= ANSWER_NS);
 }
 
@@ -394,7 +435,7 @@ static void give_up(struct tcp_wire *w, struct tcp_peer *p)
     struct sockaddr_storage to;
     socklen_t n;
     if (p->link == TCP_CALLING) {
-        p->why = ETIMEDOUT;
+        failed(p, ETIMEDOUT);
         call_next(w, p);
     } else if (p->reserve >= 0 || tcp_card_address(&w->cards[w->base.rank], &w->cards[p->rank], p->address, &to, &n)) {
         p->rounds = 0;
@@ -402,38 +443,18 @@ static void give_up(struct tcp_wire *w, struct tcp_peer *p)
     }
 }
 
-static void look_at(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
+void tcp_meet_look(struct tcp_wire *w, struct tcp_peer *p, int64_t now)
 {
-    struct tcp_info info = {0};
-    socklen_t n = sizeof info;
-    if (takes_too_long(p, now))
+    if (takes_too_long(w, p, now))
         tcp_meet_event(w, p); /* this rank itself may have been busy: then the answer has come, and was not read yet */
-    if (takes_too_long(p, now)) {
+    if (takes_too_long(w, p, now))
         give_up(w, p);
-        return;
-    }
-    if (p->link != TCP_OPEN && p->link != TCP_ASKING)
-        return;
-    if (getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &n) || !keep_awaits(&info)) {
-        p->awaits_since = 0;
-        return;
-    }
-    if (!p->awaits_since)
-        p->awaits_since = now;
-    if (keep_silent(&info, now - p->awaits_since))
-        tcp_link_lost(w, p, TRANSPORT_HERE, ETIMEDOUT);
 }
 
-void tcp_meet_look(struct tcp_wire *w)
+void tcp_meet_look_newcomers(struct tcp_wire *w, int64_t now)
 {
-    int64_t now = core_now();
-    if (now - w->looked_at < KEEP_LOOK_NS)
-        return;
-    w->looked_at = now;
     if (w->deaf)
         w->deaf = !tcp_link_watch(w, EPOLL_CTL_MOD, w->listener, EPOLLIN, &w->source);
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        look_at(w, &w->peers[i], now);
     for (struct tcp_newcomer *g = w->newcomers; g; g = g->next)
         if (g->fd >= 0 && now - g->since >= NEWCOMER_NS)
             dismiss(w, g, true);
