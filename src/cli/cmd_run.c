@@ -26,7 +26,9 @@
 #include "tool/temp_folder.h"
 #include "weft/store.h"
 
-#define GRACE_MS 2000 /* between TERM and KILL */
+#define GRACE_MS 2000 /* between TERM and KILL, when a rank has failed */
+#define GRACE_S 10    /* between a signal that is to end the job and KILL; --grace */
+#define GRACE_S_MAX 86400
 
 struct job {
     char **argv;
@@ -47,11 +49,21 @@ struct job {
     struct pollfd *polls;
     int left, code;      /* ranks that run; the first exit code that is not 0 */
     bool ending, unread; /* unread: the reader of this command's output is gone */
+    bool failed;         /* `code` is that of a rank */
+    int asked;           /* the first signal that is to end the job; 0: none has come */
+    int64_t asked_at;    /* when it came, in ms */
+    int64_t grace;       /* in s */
     int64_t kill_at;     /* in ms; 0: no kill is planned */
 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
 #define FORWARDED (sizeof forwarded / sizeof *forwarded)
+
+/* A signal that is to end a job, and not only to tell its ranks something. */
+static bool is_end(int signal)
+{
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
 
 static int64_t now_ms(void)
 {
@@ -181,8 +193,11 @@ static void note_end(struct job *j, int rank, const siginfo_t *how)
 {
     bool by_signal = how->si_code != CLD_EXITED;
     int code = by_signal ? 128 + how->si_status : how->si_status;
-    if (code && !j->ending) {
+    if (code && !j->failed && !j->ending) {
+        j->failed = true;
         j->code = code;
+    }
+    if (code && !j->asked && !j->ending) {
         const char *rest = j->left > 1 ? "; ending the others" : "";
         if (by_signal)
             fprintf(stderr, "weft run: rank %d was ended by signal %d (%s)%s\n", rank, how->si_status,
@@ -191,7 +206,7 @@ static void note_end(struct job *j, int rank, const siginfo_t *how)
             fprintf(stderr, "weft run: rank %d ended with code %d%s\n", rank, code, rest);
         end_all(j);
     }
-    if (j->ending)
+    if (j->ending || j->asked)
         kill(target(j, rank), SIGKILL); /* ends what the rank has started and left behind */
     j->watchdog.ends[rank] = 0;
     waitpid(j->pids[rank], NULL, 0);
@@ -207,6 +222,27 @@ static void reap(struct job *j)
         if (j->pids[r] && !waitid(P_PID, (id_t)j->pids[r], &how, WEXITED | WNOHANG | WNOWAIT) && how.si_pid)
             note_end(j, r, &how);
     }
+}
+
+/* A signal that is to end the job leaves the ranks some time to end. The second one does not. */
+static void plan_end(struct job *j, int signal)
+{
+    if (j->asked || j->ending) {
+        j->kill_at = now_ms();
+        return;
+    }
+    j->asked = signal;
+    j->asked_at = now_ms();
+    j->kill_at = now_ms() + j->grace * 1000;
+}
+
+static void kill_all(struct job *j)
+{
+    if (j->asked && now_ms() >= j->asked_at + j->grace * 1000)
+        fprintf(stderr, "weft run: %d of %lld ranks still run %lld s after signal %d (%s): killing them\n", j->left,
+                (long long)j->ranks, (long long)j->grace, j->asked, strsignal(j->asked));
+    send_all(j, SIGKILL);
+    j->kill_at = 0;
 }
 
 /* A terminal sends its signals to the whole process group of the launcher already. */
@@ -226,6 +262,8 @@ static void read_signals(struct job *j)
         for (int r = 0; r < j->ranks; r++)
             if (j->pids[r] && (r || !j->terminal || s.ssi_code != SI_KERNEL))
                 kill(target(j, r), (int)s.ssi_signo);
+        if (is_end((int)s.ssi_signo))
+            plan_end(j, (int)s.ssi_signo);
     }
     reap(j);
 }
@@ -242,10 +280,8 @@ static void poll_once(struct job *j)
         if (j->polls[1 + i].revents)
             rank_output_read(&j->tags[i]);
     read_signals(j);
-    if (j->kill_at && now_ms() >= j->kill_at) {
-        send_all(j, SIGKILL);
-        j->kill_at = 0;
-    }
+    if (j->kill_at && now_ms() >= j->kill_at)
+        kill_all(j);
 }
 
 static int run_job(struct job *j)
@@ -405,7 +441,7 @@ static int set_up_and_launch(struct job *j, bool wide)
 
 int cmd_run(int argc, char **argv)
 {
-    struct job j = {.ranks = 0};
+    struct job j = {.grace = GRACE_S};
     const char *on = NULL;
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "number of ranks", &j.ranks, 1, 4096},
@@ -421,12 +457,15 @@ int cmd_run(int argc, char **argv)
          "where the ranks meet: file:DIR, or a store that weft run serves at\n"
          "tcp:HOST:PORT, tcp::PORT or tcp: (loopback)",
          &j.at, 0, 0},
+        {"grace", ARGS_INT, "S", "seconds between INT, TERM or HUP and KILL (10 by default)", &j.grace, 0, GRACE_S_MAX},
         {"bind", ARGS_FLAG, NULL, "run rank i on core i, modulo the number of cores", &j.bind, 0, 0},
         {"tag-output", ARGS_FLAG, NULL, "print [rank] before every line of a rank", &j.tag, 0, 0},
         {0}};
     const struct args_verb verb = {"run", "-n N [options] [--] PROG [ARGUMENT...]",
                                    "Starts N ranks of a program on this machine; weft_comm_open(NULL, ...) in them "
-                                   "finds the others. Signals are passed on.\n"
+                                   "finds the others. Signals are passed on;\n"
+                                   "ranks that do not end on INT, TERM or HUP are killed after --grace seconds, or by "
+                                   "a second signal.\n"
                                    "If a rank fails, the others are ended (TERM, after 2 s KILL), and its exit code is "
                                    "the result, or 128 plus the number\n"
                                    "of the signal that ended it. Rank 0 has the standard input.",

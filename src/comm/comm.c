@@ -188,9 +188,11 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, size_t nranks, weft_comm **
     o.rank = rank;
     o.ranks = n;
     int err = open_again(c->opening, ranks, n, rank, &b);
-    if (err)
-        return err;
-    return open_comm(b, &o, out);
+    if (!err)
+        err = open_comm(b, &o, out);
+    if (!err)
+        survive_went_on(c);
+    return err;
 }
 
 int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns)
@@ -251,6 +253,7 @@ static void leave_siblings(weft_comm *c)
 
 static void comm_free(weft_comm *c)
 {
+    survive_close(c);
     comm_task_close_all(c);
     leave_siblings(c);
     if (--c->family->comms == 0) /* before its bell is freed */
@@ -260,7 +263,6 @@ static void comm_free(weft_comm *c)
     comm_alloc_free_windows(c);
     bool failed = core_failed(c->group); /* then some ranks will never close theirs, and no rank waits for them */
     c->transport->leave(c->link);
-    free(c->survivors);
     open_free(c->opening, failed ? 0 : c->deadline_ns);
     free(c);
 }

@@ -1,14 +1,40 @@
-/* Survivor agreement: which ranks are left of a comm that has failed. Each rank that asks tells all others: on its host
- * by a word in the core, on other hosts by mail. The lowest rank that is not gone answers. It waits until all ranks
- * that are not gone have asked, or until the deadline runs out for the rest. Then it answers with the list of
- * survivors. The others wait for its answer. If it goes, or if it has not asked when the deadline runs out, the next
- * rank takes its place. So all get the same list, with one exception: the rank that should answer goes, or asks at
- * last, while the next one answers. If a rank on the list is gone, the survivors miss it when they open their comm, and
- * can ask again.
+/* Survivor agreement: which ranks are left of a comm that has failed. All ranks that get a list get the same one. A
+ * list leaves out only ranks that are dead, and ranks without which more than half of the comm's ranks have agreed to
+ * go on.
  *
- * Words: `survives` and `answers` count how often a rank has asked and answered, so that an old answer is not taken for
- * a new one. The list is stored in the answering rank's vote, which no meeting uses after a failure; the store of
- * `answers` releases it. */
+ * Dead is a rank that has ended, or that has closed the comm without going on with any list. That is known for sure,
+ * and stays true. Of other ranks a rank can only say that it does not reach them (lost), or that they did not ask
+ * before the deadline. They may live and go on without it.
+ *
+ * The agreement is a form of Paxos. The lowest rank that is neither dead nor lost leads, as each rank sees it; several
+ * ranks may believe that they lead. A leader takes a ballot, a number above all that it knows, and then:
+ *
+ *   PREPARES  A rank that asks promises not to accept lower ballots. It reports the list that it has accepted last,
+ *             with its ballot, and the dead that it knows. The leader waits for all ranks that are not dead, for lost
+ *             ones half a second, and for silent ones until its deadline.
+ *   PROPOSES  If a rank has reported a list, the leader proposes the one with the highest ballot. Otherwise it proposes
+ *             all ranks that have promised. Before that each rank must have promised that is not dead, or more than
+ *             half of all ranks, and among them each rank on the list that is not dead. A rank on the list accepts it,
+ *             unless it has promised a higher ballot.
+ *   COMMITS   The leader tells the list to all as soon as each rank on it has accepted or is dead, and, if the list
+ *             leaves out a rank that is not dead, more than half of all ranks have accepted.
+ *
+ * Why two lists are never committed: let ballot b be committed, A the ranks that have accepted it, and b' the next
+ * higher ballot with another list, P' the ranks that have promised b'. A rank in both A and P' has accepted b before it
+ * promised b', since it does not accept b later. So it has reported b's list, and the leader of b' has proposed that.
+ * So no rank is in both.
+ *   - If P' has more than half of all ranks, A has not. So all ranks outside A were dead when b was committed, also all
+ *     of P'. Only ranks of P' accept b'.
+ *   - Otherwise P' has all ranks that were not dead when b' was proposed. So all of A were.
+ * Either way only ranks that are dead can have got one of the two lists. It is not enough to count the ranks of a list:
+ * those that died before they accepted it may have promised b'. tests/models/survive.pml checks this.
+ *
+ * If a rank of the list dies, the survivors miss it when they open their comm, and ask again: that is the next
+ * agreement. A rank that hears of a newer agreement than the one that it is in joins the newer one. Ranks that have
+ * asked before it have failed to go on with the older list. The leader itself begins the next agreement if a rank of a
+ * list that it has proposed first does not answer: without the leader's acceptance that list cannot be committed.
+ *
+ * A rank that has its list answers ranks that still look for it, for as long as it asks or opens a comm again. */
 #define _GNU_SOURCE
 #include "comm/survive.h"
 
@@ -19,131 +45,273 @@
 #include "base/error.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
+#include "comm/survive_state.h"
+#include "transport/hosts/hosts.h"
 
 #define NAP_NS 200000
-#define MOST (8 * (CORE_TEXT - 1)) /* ranks that a list has room for, in the core and by mail */
-
-enum { ASKS = MAIL_KIND(MAIL_SURVIVE, 1), ANSWERS = MAIL_KIND(MAIL_SURVIVE, 2) };
-
-struct survive_mail {
-    uint32_t kind;
-    uint32_t times;                /* how often its sender has asked, or answered */
-    unsigned char list[CORE_TEXT]; /* ANSWERS: a bit for each rank; the packet ends with the last byte */
-};
-
-/* The newest answer that came from another host. */
-struct survivors {
-    uint32_t times;
-    unsigned char list[CORE_TEXT];
-};
-
-static bool listed(const unsigned char *list, int rank)
-{
-    return list[rank / 8] >> rank % 8 & 1;
-}
-
-static bool has_asked(const weft_comm *c, int rank, uint32_t times)
-{
-    return atomic_load_explicit(&c->group->ranks[rank].survives, memory_order_seq_cst) >= times;
-}
-
-static void take_answer(weft_comm *c, uint32_t times, const unsigned char *list, size_t bytes)
-{
-    if (!c->survivors && !(c->survivors = calloc(1, sizeof *c->survivors)))
-        return; /* the caller's deadline will run out */
-    if (times <= c->survivors->times)
-        return;
-    c->survivors->times = times;
-    memset(c->survivors->list, 0, sizeof c->survivors->list);
-    memcpy(c->survivors->list, list, bytes);
-}
-
-static void take(weft_comm *c, int peer, const void *packet, size_t n)
-{
-    struct survive_mail m;
-    if (n < offsetof(struct survive_mail, list) || n > sizeof m)
-        return;
-    memcpy(&m, packet, n);
-    if (m.kind == ASKS)
-        atomic_store_explicit(&c->group->ranks[peer].survives, m.times, memory_order_seq_cst);
-    else
-        take_answer(c, m.times, m.list, n - offsetof(struct survive_mail, list));
-}
+#define NAP_MOST_NS 2000000
+#define LOOK_NS 20000000
+#define ASK_NS INT64_C(50000000)        /* without a word of a leader: this rank mails the rank that should lead */
+#define ASK_AGAIN_NS INT64_C(500000000) /* and again */
 
 void survive_open(weft_comm *c)
 {
-    mail_handle(c, MAIL_SURVIVE, take);
+    mail_handle(c, MAIL_SURVIVE, survive_mail_take);
 }
 
-static void mail_all(weft_comm *c, uint32_t kind, uint32_t times, const unsigned char *list, size_t bytes)
+void survive_close(weft_comm *c)
 {
-    struct survive_mail m = {.kind = kind, .times = times};
-    if (bytes)
-        memcpy(m.list, list, bytes);
-    mail_send_all(c, &m, offsetof(struct survive_mail, list) + bytes);
+    if (core_failed(c->group) && !atomic_load_explicit(&c->group->ranks[c->rank].went_on, memory_order_relaxed))
+        survive_mail_quit(c);
+    survive_state_free(c->survivors);
+    c->survivors = NULL;
 }
 
-/* The lowest rank that may still answer. `late`: only ranks that have asked count. */
-static int answering(const weft_comm *c, uint32_t times, bool late)
+void survive_serve(weft_comm *c)
+{
+    struct comm_family *f = comm_enter(c);
+    mail_receive(c);
+    comm_leave(f);
+}
+
+void survive_went_on(weft_comm *c)
+{
+    atomic_store_explicit(&c->group->ranks[c->rank].went_on, 1, memory_order_seq_cst);
+}
+
+/* ---- who is gone ---- */
+
+/* The comm's rank that was opened as this rank; -1: none. */
+static int opened_as(const weft_comm *c, int opened)
+{
+    if (!c->link->origin)
+        return opened < c->size ? opened : -1;
+    int r = c->size - 1;
+    while (r >= 0 && c->link->origin[r] != opened)
+        r--;
+    return r;
+}
+
+/* The next rank, from *r on, of which a sibling knows this; by its number in c. -1: no more. */
+static int next_of_sibling(const weft_comm *c, const weft_comm *k, bool (*is)(enum transport_fate), int *r)
+{
+    for (; *r < k->size; ++*r) {
+        if (*r == k->rank || !is(k->transport->gone(k->link, *r)))
+            continue;
+        int rank = opened_as(c, k->link->origin ? k->link->origin[*r] : *r);
+        if (rank >= 0) {
+            ++*r;
+            return rank;
+        }
+    }
+    return -1;
+}
+
+static bool has_died(enum transport_fate fate)
+{
+    return fate == TRANSPORT_DIED;
+}
+
+static void look_at(struct survivors *s, int rank)
+{
+    weft_comm *c = s->comm;
+    enum transport_fate fate = c->transport->gone(c->link, rank);
+    bool left = fate == TRANSPORT_LEFT;
+    bool quit = left && (transport_elsewhere(c->link, rank)
+                             ? survive_in(s->quit, rank)
+                             : !atomic_load_explicit(&c->group->ranks[rank].went_on, memory_order_seq_cst));
+    if ((fate == TRANSPORT_DIED || quit) && !survive_in(s->dead, rank)) {
+        survive_put(s->dead, rank, true);
+        s->news = true;
+    }
+    survive_put(s->lost, rank, fate == TRANSPORT_LOST || (left && !quit));
+}
+
+static void look(struct survivors *s, int64_t now)
+{
+    weft_comm *c = s->comm;
+    if (now - s->looked_at < LOOK_NS)
+        return;
+    s->looked_at = now;
+    for (int r = 0; r < c->size; r++)
+        if (r != c->rank && !survive_in(s->dead, r))
+            look_at(s, r);
+    for (const weft_comm *k = c->sibling; k != c; k = k->sibling)
+        for (int at = 0, r; (r = next_of_sibling(c, k, has_died, &at)) >= 0;) {
+            s->news |= !survive_in(s->dead, r);
+            survive_put(s->dead, r, true);
+        }
+}
+
+static bool has_asked(const struct survivors *s, int rank)
+{
+    uint64_t a = s->agreement;
+    if (!transport_elsewhere(s->comm->link, rank))
+        return survive_words_asked(s, rank) >= a;
+    return (survive_in(s->asked, rank) && s->newest == a) || survive_agreement(s->peers[rank].promised) == a ||
+           (survive_agreement(s->view.ballot) == a && survive_leader(s->view.ballot) == rank);
+}
+
+/* Does this rank not expect the other one to lead? Later than the deadline, ranks tell all others that they ask: they
+ * need a moment for that. */
+static bool is_out(const struct survivors *s, int rank, int64_t now)
+{
+    bool late = survive_late(s, now - s->comm->deadline_ns / 8);
+    if (survive_in(s->dead, rank))
+        return true;
+    return has_asked(s, rank) ? late && survive_in(s->lost, rank) : late || survive_in(s->lost, rank);
+}
+
+static int leader(const struct survivors *s, int64_t now)
 {
     int r = 0;
-    while (r < c->rank && (c->transport->gone(c->link, r) || (late && !has_asked(c, r, times))))
+    while (r < s->comm->rank && is_out(s, r, now))
         r++;
     return r;
 }
 
-/* Answers once all ranks that are not gone have asked, or if `late`. */
-static bool answer(weft_comm *c, uint32_t times, bool late, unsigned char *list)
+/* ---- one rank of an agreement ---- */
+
+static int no_majority(const struct survivors *s)
 {
-    memset(list, 0, CORE_TEXT);
+    struct comm_names names = {0};
+    weft_comm *c = s->comm;
+    int n = 0;
     for (int r = 0; r < c->size; r++) {
-        bool asked = has_asked(c, r, times), gone = c->transport->gone(c->link, r) != TRANSPORT_HERE;
-        if (!asked && !gone && !late)
-            return false;
-        if (asked && !gone)
-            list[r / 8] |= (unsigned char)(1 << r % 8);
+        n += survive_in(s->view.list, r);
+        if (!survive_in(s->view.list, r) && !survive_in(s->dead, r))
+            names_add(&names, c, r, "");
     }
-    struct core_rank *me = &c->group->ranks[c->rank];
-    memcpy(me->votes[0].text, list, CORE_TEXT);
-    atomic_store_explicit(&me->answers, times, memory_order_seq_cst);
-    mail_all(c, ANSWERS, times, list, ((size_t)c->size + 7) / 8);
-    /* If late, mail to silent ranks may stay unsent: the others must not wait for it. */
-    mail_flush(c, late ? c->deadline_ns / 8 : c->deadline_ns);
-    return true;
+    return error_set(
+        WEFT_EPEER,
+        "weft_comm_survivors: %d of %d ranks agree, and %s may be alive: ranks that cannot be reached or do "
+        "not ask are left out only if more than half of all ranks agree",
+        n, c->size, names_text(&names));
 }
 
-/* Has a rank answered? It may be gone since then, or its list may lack this rank because this rank asked too late. */
-static bool heard(const weft_comm *c, uint32_t times, unsigned char *list)
+/* Does what the leader's word asks for. 1: it is the result. */
+static int follow(struct survivors *s)
 {
-    if (c->survivors && c->survivors->times >= times) {
-        memcpy(list, c->survivors->list, CORE_TEXT);
-        return true;
+    const struct survive_word *v = &s->view;
+    if (survive_agreement(v->ballot) != s->agreement)
+        return 0;
+    if (v->phase == SURVIVE_COMMITS)
+        return 1;
+    if (v->phase == SURVIVE_FAILS)
+        return no_majority(s);
+    int from = survive_leader(v->ballot);
+    bool changed = v->ballot > s->promised;
+    s->promised = changed ? v->ballot : s->promised;
+    if (v->phase == SURVIVE_PROPOSES && v->ballot == s->promised && s->accepted != v->ballot &&
+        survive_in(v->list, s->comm->rank)) {
+        s->accepted = v->ballot;
+        memcpy(s->accepted_list, v->list, s->words * sizeof *v->list);
+        changed = true;
     }
-    for (int r = 0; r < c->size; r++) {
-        if (atomic_load_explicit(&c->group->ranks[r].answers, memory_order_seq_cst) < times)
-            continue;
-        memcpy(list, c->group->ranks[r].votes[0].text, CORE_TEXT);
-        return true;
-    }
-    return false;
+    if (changed || s->news)
+        survive_words_hold(s);
+    if (s->repeated && s->answers != from)
+        survive_mail_report(s, s->answers); /* one that leads with a lower ballot: it has to bid more */
+    if ((changed || s->news || s->repeated) && transport_elsewhere(s->comm->link, from))
+        survive_mail_report(s, from);
+    s->repeated = s->news = false;
+    return 0;
 }
 
-static int agree(weft_comm *c, uint32_t times, unsigned char *list)
+/* Tells the rank that should lead, on another host, that this rank asks, in case it does not know whom to mail. */
+static void ask(struct survivors *s, int from, int64_t now)
 {
-    int64_t until = core_now() + c->deadline_ns;
+    weft_comm *c = s->comm;
+    if (!s->asked_all && survive_late(s, now)) {
+        s->asked_all = true;
+        for (int r = 0; r < c->size; r++)
+            if (transport_elsewhere(c->link, r) && !survive_in(s->dead, r))
+                survive_mail_ask(s, r);
+    }
+    if (survive_agreement(s->view.ballot) == s->agreement || !transport_elsewhere(c->link, from))
+        return;
+    if (!s->asked_at)
+        s->asked_at = now + ASK_NS - ASK_AGAIN_NS;
+    if (now - s->asked_at < ASK_AGAIN_NS)
+        return;
+    s->asked_at = now;
+    survive_mail_ask(s, from);
+}
+
+static int agree(struct survivors *s)
+{
+    weft_comm *c = s->comm;
     char who[NAMES_RANK];
-    for (;;) {
+    for (int64_t nap = NAP_NS;; nap = 2 * nap < NAP_MOST_NS ? 2 * nap : NAP_MOST_NS) {
+        uint64_t before = s->view.ballot * 5 + s->view.phase;
         int64_t now = core_now();
-        bool late = now >= until;
-        int from = answering(c, times, late);
         mail_receive(c);
-        if (heard(c, times, list) || (from == c->rank && answer(c, times, late, list)))
-            return 0;
-        if (now >= until + c->deadline_ns)
+        survive_words_look(s);
+        if (s->newest > s->agreement) {
+            survive_state_enter(s, s->newest);
+            survive_words_ask(s);
+        }
+        look(s, now);
+        int from = leader(s, now), done = follow(s);
+        if (!done && from == c->rank) {
+            survive_lead_step(s, now);
+            done = follow(s);
+        }
+        if (done)
+            return done > 0 ? 0 : done;
+        ask(s, from, now);
+        if (now >= s->began + 2 * c->deadline_ns)
             return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not sent the list of survivors within %lld ms",
                              names_rank(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        if (s->view.ballot * 5 + s->view.phase != before)
+            nap = NAP_NS;
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
     }
+}
+
+/* ---- the call ---- */
+
+/* A rank may have died without a call on this comm that has found out. A comm that was split from it, or that it was
+ * split from, may know more. */
+static int fail_for_the_dead(weft_comm *c)
+{
+    char who[NAMES_RANK];
+    int dead = -1;
+    mail_move(c);
+    for (int r = 0; r < c->size && dead < 0; r++)
+        if (r != c->rank && transport_failed(c->transport->gone(c->link, r)))
+            dead = r;
+    for (const weft_comm *k = c->sibling; k != c && dead < 0; k = k->sibling) {
+        int at = 0;
+        dead = next_of_sibling(c, k, transport_failed, &at);
+    }
+    if (dead < 0)
+        return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
+    comm_fail(c, WEFT_EPEER, "%s has died or cannot be reached, as rank %d found in weft_comm_survivors",
+              names_rank(c, dead, who), c->rank);
+    return 0;
+}
+
+static int find(weft_comm *c)
+{
+    int err = core_failed(c->group) ? 0 : fail_for_the_dead(c);
+    struct survivors *s = err ? NULL : survive_state_of(c);
+    if (!err)
+        err = s ? survive_words_open(s) : error_nomem();
+    if (err)
+        return err;
+    s->began = core_now();
+    s->looked_at = 0;
+    survive_state_enter(s, s->newest > s->agreement ? s->newest : s->agreement + 1);
+    survive_words_ask(s);
+    err = agree(s);
+    if (!err && s->view.ballot != s->decided.ballot) {
+        s->decided.ballot = s->view.ballot;
+        s->decided.phase = s->view.phase;
+        memcpy(s->decided.list, s->view.list, s->words * sizeof *s->view.list);
+    }
+    mail_flush(c, c->deadline_ns / 8); /* what this rank said last: mail to silent ranks may stay unsent */
+    return err;
 }
 
 int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
@@ -152,29 +320,22 @@ int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n)
         return error_set(WEFT_EINVAL, "weft_comm_survivors: arguments must not be NULL");
     if (lock_in_callback(c))
         return error_set(WEFT_EBUSY, "weft_comm_survivors: not inside a callback");
-    if (!core_failed(c->group))
-        return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
-    if (c->size > MOST)
-        return error_set(WEFT_EUNSUPPORTED, "weft_comm_survivors: at most %d ranks, not %d", MOST, c->size);
-    unsigned char list[CORE_TEXT];
+    if (c->size > 1 << SURVIVE_RANK_BITS)
+        return error_set(WEFT_EUNSUPPORTED, "weft_comm_survivors: at most %d ranks, not %d", 1 << SURVIVE_RANK_BITS,
+                         c->size);
     struct comm_family *f = comm_enter(c);
-    struct core_rank *me = &c->group->ranks[c->rank];
-    uint32_t times = atomic_load_explicit(&me->survives, memory_order_relaxed) + 1;
-    atomic_store_explicit(&me->survives, times, memory_order_seq_cst);
-    mail_all(c, ASKS, times, NULL, 0);
-    int err = agree(c, times, list);
-    comm_leave(f);
-    if (err)
-        return err;
-    if (!listed(list, c->rank))
-        return error_set(WEFT_EPEER, "weft_comm_survivors: the others did not wait for rank %d and go on without it",
-                         c->rank);
-    *n = 0;
-    for (int r = 0; r < c->size; r++)
-        if (listed(list, r)) {
+    int err = find(c);
+    const uint64_t *list = err ? NULL : c->survivors->decided.list;
+    if (list && !survive_in(list, c->rank))
+        err = error_set(WEFT_EPEER, "weft_comm_survivors: the others did not wait for rank %d and go on without it",
+                        c->rank);
+    *n = err ? *n : 0;
+    for (int r = 0; r < c->size && !err; r++)
+        if (survive_in(list, r)) {
             if (*n < cap)
                 ranks[*n] = r;
             ++*n;
         }
-    return 0;
+    comm_leave(f);
+    return err;
 }

@@ -87,6 +87,40 @@ start sh -c "trap 'exit 9' USR1; echo \$\$ >>$work/started; tail -f /dev/null & 
 kill -USR1 $launcher
 wait $launcher
 [ $? = 9 ] || complain "USR1 was not passed on"
+# Ranks that a signal does not end: after the grace they are killed, by a second signal at once. They note what comes.
+deaf='trap "echo heard >>'$work'/heard" TERM INT HUP; echo $$ >>"'$work'/started"; while :; do read -rt 1 <> <(:); done'
+for signal in TERM HUP INT; do
+    start --grace 1 -- bash -c "$deaf"
+    kill -$signal $launcher
+    wait $launcher
+    code=$?
+    [ $code = 137 ] || complain "$signal and a grace of 1 s: exit code $code: $(cat "$work/err")"
+    err "weft run: 3 of 3 ranks still run 1 s after signal $(kill -l $signal)"
+    for pid in $pids; do alive "$pid" && complain "$signal and a grace: rank $pid is left"; done
+done
+: >"$work/heard"
+start --grace 1000 -- bash -c "$deaf"
+kill -TERM $launcher
+for _ in $(seq 2000); do [ "$(wc -l <"$work/heard")" = 3 ] && break; read -rt 0.01 <> <(:); done
+for pid in $pids; do alive "$pid" || complain "the first signal has ended rank $pid"; done
+kill -INT $launcher
+wait $launcher
+code=$?
+[ $code = 137 ] || complain "a second signal: exit code $code: $(cat "$work/err")"
+for pid in $pids; do alive "$pid" && complain "a second signal: rank $pid is left"; done
+# Ranks that take their time within the grace are not killed, also when another has ended already.
+slow='trap "[ \$WEFT_RANK = 0 ] && exit 3; while [ ! -e '$work'/now ]; do read -rt 0.05 <> <(:); done; exit 0" TERM
+    echo $$ >>"'$work'/started"; while :; do read -rt 1 <> <(:); done'
+rm -f "$work/now"
+start --grace 1000 -- bash -c "$slow"
+first=$(for pid in $pids; do grep -qz '^WEFT_RANK=0$' "/proc/$pid/environ" && echo "$pid"; done)
+kill -TERM $launcher
+gone "$first"
+: >"$work/now"
+wait $launcher
+code=$?
+[ $code = 3 ] || complain "ranks that end by themselves after TERM: exit code $code: $(cat "$work/err")"
+run 2 -n 1 --grace 86401 true; err "--grace takes a number from 0 to 86400"
 start sh -c "$body"
 { kill -9 $launcher; wait $launcher; } 2>/dev/null
 for pid in $pids; do gone "$pid"; done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, eager messages, shared work and the progress lock, checked by spin in all
+# The models of wake-ups, barriers, channels, eager messages, shared work, the progress lock and survivors, checked by spin in all
 # orders in which ranks can act: nothing is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -68,6 +68,7 @@ right jobs -DDIES=1 -DRUNS=1
 right jobs_pairs -DSHARES=1
 right jobs_pairs -DN=2 -DRUNS=3
 right jobs_pairs -DDIES=1 -DRUNS=1
+right survive
 optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
@@ -91,6 +92,9 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DPULL
     right progress_lock
     right progress_lock -DRUNS=3
+    right survive -DDEATHS=2
+    right survive -DN=4
+    right survive -DBALLOTS=3
 fi
 
 optimise=-O0
@@ -145,4 +149,9 @@ for fault in NO_RECHECK PARK_BLIND NO_CALL NO_DISTURB LATE_ASLEEP DISARM_AWAY CO
     broken "$stuck" progress_lock -D$fault
 done
 broken "$wrong" progress_lock -DTWO_STEPS
+for fault in NO_PROMISE FORGETS NO_MAJORITY COUNT_LIST EARLY GUESSES; do
+    broken "$wrong" survive -D$fault
+done
+broken "$wrong" survive -DLOWEST -DBALLOTS=3
+broken "$wrong" survive -DUNHEARD -DBALLOTS=3
 exit "$failed"

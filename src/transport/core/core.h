@@ -65,9 +65,9 @@ struct core_rank {
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
     _Atomic uint32_t state;                     /* enum core_state */
     uint64_t cores[CORE_CORES / 64];            /* CPU cores that the owner may run on; set before state is HERE */
-    _Atomic uint32_t survives;                  /* after a failure: how often it has asked which other ranks survive */
-    _Atomic uint32_t answers;                   /* how many answers it has given to that */
-    uint64_t meetings;                          /* meetings that the owner has entered; only the owner uses it */
+    _Atomic uint32_t went_on;                   /* after a failure: it has opened a comm again with other survivors */
+    _Atomic uint64_t survive; /* the place of its words of the survivor agreement, plus 1; 0: it has none */
+    uint64_t meetings;        /* meetings that the owner has entered; only the owner uses it */
     _Atomic uint32_t
         failing;  /* a thread of this rank has found a failure and reports it; other threads wait for that */
     int32_t code; /* the code of that failure */

@@ -119,15 +119,18 @@ struct wire_ops {
      * sizes differ), WEFT_ETRANSPORT. A message that has failed may use its memory until it is cancelled. */
     int (*test)(struct wire_message *m);
     /* Ends a send or a receive that was started, after a failure of the comm. True: the wire will not read or write the
-     * memory any more. Peers may lose messages of this rank. Takes some 1 s at most. False (only if can.cancels is
-     * false): UCX or MPI may use the memory as long as the process lives. */
+     * memory any more. Peers may lose messages of this rank. If the wire has to end the connection with the peer (a
+     * cut), messages with that peer fail on both sides. Mail still goes, by another connection, and mail that is in
+     * flight may be lost. A cut is no farewell: each rank is HERE for the other. Takes some 1 s at most. False (only if
+     * can.cancels is false): UCX or MPI may use the memory as long as the process lives. */
     bool (*cancel)(struct wire_message *m);
     /* Frees a message that is done, cancelled or was never started; NULL is allowed. */
     void (*drop)(struct wire_message *m);
 
-    /* Whether a peer with which there were messages or mail has left (closed its wire) or ended; other peers are HERE.
-     * It is known 100 ms after the connection broke, when it is clear which of the two it is. Until then messages are
-     * not done either. LEFT is reported after `fetch` has delivered all mail of the peer. */
+    /* Whether a peer with which there were messages or mail has left (closed its wire), has ended, or cannot be
+     * reached; other peers are HERE. DIED is no guess: the process has ended. It is known 100 ms after the connection
+     * broke, when it is clear whether the peer left, and up to 2 s later if the peer seems to live. Until then messages
+     * are not done either. LEFT is reported after `fetch` has delivered all mail of the peer. */
     enum transport_fate (*gone)(struct wire *w, int rank);
 
     /* To be called before sleeping on fd (poll for reading). True: fd will be readable when something comes. False:

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "transport/wire/wire_keepalive.h"
 #include "weft.h"
 
@@ -117,18 +118,21 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
 
-/* Addresses have different lengths on different machines: all are padded to the longest one. */
+/* Addresses have different lengths on different machines: all are padded to the longest one. The process of each rank
+ * follows, by which ranks of the same machine see whether it has ended. */
 static int share_address(struct ucx_wire *w, const struct wire_boot *boot, const ucp_address_t *address, size_t bytes)
 {
     size_t size = (size_t)boot->size;
     uint64_t mine = bytes, *all = malloc(size * sizeof *all);
     unsigned char *padded = NULL;
+    struct process_id self;
     int err = all ? boot->gather(boot->arg, &mine, sizeof mine, all) : boot->error(WEFT_ENOMEM, "out of memory");
     if (err)
         goto out;
     for (size_t i = 0; i < size; i++)
         w->address_bytes = all[i] > w->address_bytes ? all[i] : w->address_bytes;
-    w->address_bytes = (w->address_bytes + 7) / 8 * 8;
+    w->process_at = (w->address_bytes + 7) / 8 * 8;
+    w->address_bytes = w->process_at + sizeof self;
     padded = calloc(1, w->address_bytes);
     w->addresses = calloc(size, w->address_bytes);
     if (!padded || !w->addresses) {
@@ -136,6 +140,8 @@ static int share_address(struct ucx_wire *w, const struct wire_boot *boot, const
         goto out;
     }
     memcpy(padded, address, bytes);
+    process_self(&self);
+    memcpy(padded + w->process_at, &self, sizeof self);
     err = boot->gather(boot->arg, padded, w->address_bytes, w->addresses);
 out:
     free(padded);
@@ -208,6 +214,7 @@ static int split_wire(struct wire *base, const int *ranks, const struct wire_boo
 static enum transport_fate gone(struct wire *base, int rank)
 {
     ucx_keepalive_look(ucx(base));
+    ucx_mail_look(ucx(base));
     return ucx_peer_fate(ucx(base), rank);
 }
 
@@ -224,8 +231,8 @@ static void leave(struct ucx_wire *w)
 {
     int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
     for (int i = w->used; i >= 0; i = w->peers[i].next)
-        if (w->peers[i].ep && !w->peers[i].lost_ns && !w->peers[i].left)
-            ucx_mail_bye(w, i);
+        if (!w->peers[i].left && !w->peers[i].lost_ns && !w->peers[i].mail_lost)
+            ucx_mail_word(w, i, UCX_BYE);
     ucx_end_drain(w, &w->posts, end - ucx_now());
     /* A flush that does not end in time is cancelled with its connection, which calls on_flushed while `open` still
      * exists. */
@@ -233,8 +240,11 @@ static void leave(struct ucx_wire *w)
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                      .cb.send = on_flushed,
                                      .user_data = &open};
-        if (w->peers[i].ep && !w->peers[i].lost_ns)
-            open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(w->peers[i].ep, &param));
+        struct ucx_peer *p = &w->peers[i];
+        if (p->ep && !p->lost_ns)
+            open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->ep, &param));
+        if (p->mail_ep && !p->mail_lost)
+            open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->mail_ep, &param));
     }
     ucx_end_drain(w, &open, end - ucx_now());
     ucx_end_shut(w);
@@ -252,6 +262,7 @@ static bool progress(struct wire *base)
 {
     struct ucx_wire *w = ucx(base);
     bool moved = w->worker && ucp_worker_progress(w->worker);
+    ucx_mail_look(w);
     if (w->worker && base->failed)
         ucx_data_discard(w);
     return moved;
@@ -263,7 +274,7 @@ static bool arm(struct wire *base)
     if (!w->worker || w->in[w->next_in % UCX_MAILS]->done)
         return false;
     /* A rank that sleeps is not woken when the grace time of a broken connection ends. */
-    if (w->last_lost >= 0 && ucx_now() - w->peers[w->last_lost].lost_ns < UCX_GRACE_NS)
+    if (w->last_lost >= 0 && ucx_peer_doubtful(w, w->last_lost))
         return false;
     /* If a connection comes while UCX arms, UCX's thread notes it for the next progress, and nothing would wake this
      * rank for that. */

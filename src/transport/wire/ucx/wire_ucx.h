@@ -28,7 +28,8 @@
 #define UCX_PATIENCE_NS INT64_C(1000000000) /* after a failure, for all silent peers together */
 #define UCX_GRACE_NS \
     INT64_C(100000000) /* after a connection broke: what the peer sent before may come by another one */
-#define UCX_MAILS 32   /* how many mails can come without using UCX's queue of unexpected messages */
+#define UCX_DOUBT_NS INT64_C(2000000000) /* after that: a peer that does not answer by a fresh connection is lost */
+#define UCX_MAILS 32                     /* how many mails can come without using UCX's queue of unexpected messages */
 
 /* A peer. */
 struct ucx_peer {
@@ -36,8 +37,17 @@ struct ucx_peer {
     int64_t lost_ns;     /* when its connection broke; 0: it did not */
     ucs_status_t status; /* with which it broke */
     int next;            /* the next peer that was used; -1: this is the last */
-    bool used, left, cut;
+    bool used, left;
+    bool cut;    /* this rank has ended the connection after a failure */
+    bool cut_us; /* the peer has, or has answered that it knows */
+    bool shut;   /* the peer cannot be reached any more, though it lives */
     bool unsent; /* mail was sent to it since the last flush */
+    /* After the connection broke or was cut, a fresh one carries mail, and shows whether the peer lives. */
+    ucp_ep_h mail_ep;
+    bool asked, mail_lost;
+    bool ended;               /* its process has: it is not asked again */
+    ucs_status_t mail_status; /* with which the fresh one broke */
+    int64_t heard_ns;         /* when the last mail came */
 };
 
 /* A mail that is being sent, or room for one that comes. UCX's part of the request is in memory before the struct. */
@@ -91,9 +101,11 @@ struct ucx_wire {
     size_t request_bytes; /* bytes that UCX needs before a request */
     unsigned char *addresses;
     size_t address_bytes; /* of each */
+    size_t process_at;    /* where the peer's struct process_id is in it */
     struct ucx_peer *peers;
     int used;      /* the first peer that was used; -1: none */
     int last_lost; /* the peer whose connection broke last; -1: none */
+    bool doubts;   /* a connection broke, and the peer was not asked yet */
     struct ucx_packet *in[UCX_MAILS],
         *spare; /* in: rooms for mail, in the order in which they are filled; spare: for mail to send */
     unsigned next_in;
@@ -139,6 +151,10 @@ static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
 int ucx_peer_connect(struct ucx_wire *w, int peer); /* unless it is connected */
 enum transport_fate ucx_peer_fate(const struct ucx_wire *w, int peer);
 bool ucx_peer_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
+bool ucx_peer_doubtful(const struct ucx_wire *w,
+                       int peer); /* its connection broke; whether it lives is not known yet */
+/* The connection for mail: a fresh one if the connection broke or was cut. */
+int ucx_peer_mail(struct ucx_wire *w, int peer, ucp_ep_h *out);
 int ucx_peer_error(const struct ucx_wire *w, int peer); /* of one that is lost */
 
 /* ---- wire_ucx_mail.c ---- */
@@ -146,16 +162,29 @@ bool ucx_mail_open(struct ucx_wire *w);  /* false: no memory, or UCX refuses */
 void ucx_mail_close(struct ucx_wire *w); /* takes the rooms back from UCX */
 void ucx_mail_free(struct ucx_wire *w);  /* when there is no worker any more */
 int ucx_mail(struct wire *w, int peer, const void *bytes, size_t n);
-int ucx_mail_bye(struct ucx_wire *w, int peer); /* a mail of no bytes says that this rank leaves */
+/* Mail of no bytes, of which the wire takes note itself. */
+enum ucx_word {
+    UCX_BYE,  /* this rank leaves */
+    UCX_CUT,  /* it has ended the connection after a failure, and is still there */
+    UCX_SHUT, /* it ends all connections after a failure: it cannot be reached any more, and lives */
+    UCX_ASK,  /* are you there? */
+    UCX_HERE
+};
+int ucx_mail_word(struct ucx_wire *w, int peer, enum ucx_word word);
+void ucx_mail_look(struct ucx_wire *w); /* now and then: asks peers whose connections broke whether they are there */
 bool ucx_mail_flushed(struct wire *w);
 bool ucx_mail_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 
 /* ---- wire_ucx_end.c ---- */
 void ucx_end_drain(struct ucx_wire *w, const int64_t *left,
                    int64_t ns); /* makes progress until *left is 0, for ns at most */
-/* Ends the connection with a peer, at once: what is under way with it fails. */
+/* Ends the connection with a peer after a failure, at once: what is under way with it fails. The peer is told by a
+ * fresh connection, which then carries mail. Waits up to ns until the peer has answered: then no data comes from it any
+ * more.
+ */
 void ucx_end_cut(struct ucx_wire *w, int peer, int64_t ns);
-void ucx_end_shut(struct ucx_wire *w); /* ends all of them and the worker */
+void ucx_end_all(struct ucx_wire *w);  /* tells all peers, and then shuts */
+void ucx_end_shut(struct ucx_wire *w); /* ends all connections and the worker */
 
 /* ---- wire_ucx_keepalive.c ---- */
 size_t ucx_keepalive_listeners(int *fds, size_t cap); /* the sockets of this process that listen */

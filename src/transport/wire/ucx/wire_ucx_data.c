@@ -140,7 +140,9 @@ int ucx_data_test(struct wire_message *base)
         if (!w->worker)
             return base->wire->error(WEFT_ETRANSPORT, "ucx: this end was shut down after a failure");
         const struct ucx_peer *p = &w->peers[base->peer];
-        return (p->lost_ns || p->left || p->cut) && ucx_peer_lost(w, base->peer) ? ucx_peer_error(w, base->peer) : 0;
+        return (p->lost_ns || p->left || p->cut || p->cut_us || p->shut) && ucx_peer_lost(w, base->peer)
+                   ? ucx_peer_error(w, base->peer)
+                   : 0;
     }
     if (m->state == UCX_FAILED)
         return failed(m);
@@ -194,17 +196,17 @@ bool ucx_data_cancel(struct wire_message *base)
     const struct ucx_peer *p = &w->peers[base->peer];
     if (!base->send)
         ucp_request_cancel(w->worker, m);
-    if (settle(m, p->lost_ns || p->left ? 0 : UCX_PATIENCE_NS / 2)) /* a machine may be busy, and to the peer a cut
-                                                                       connection looks as if this rank had left */
+    if (settle(m, p->lost_ns || p->left || p->cut_us ? 0 : UCX_PATIENCE_NS / 2)) /* a machine may be busy */
         return true;
-    ucx_end_cut(w, base->peer, 100 * MS);
+    ucx_end_cut(w, base->peer, UCX_PATIENCE_NS / 2);
     if (settle(m, 20 * MS))
         return true;
-    if (!base->send && (p->left || p->status == UCS_ERR_CONNECTION_RESET)) {
+    if (!base->send && (p->left || p->cut_us || p->shut || ucx_peer_fate(w, base->peer) == TRANSPORT_DIED ||
+                        p->status == UCS_ERR_CONNECTION_RESET)) {
         m->state = UCX_KEPT;
         return true;
     }
-    ucx_end_shut(w);
+    ucx_end_all(w);
     m->state = UCX_IDLE;
     return true;
 }

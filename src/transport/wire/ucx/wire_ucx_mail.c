@@ -12,6 +12,23 @@
 
 /* ---- in ---- */
 
+static int sender(const struct ucx_wire *w, ucp_tag_t tag)
+{
+    int from = (int)(tag & ((UINT64_C(1) << UCX_RANK_BITS) - 1));
+    return from < w->base.size ? from : -1;
+}
+
+/* What has to be known at once: a rank that cancels its messages does not fetch mail. */
+static void note(struct ucx_wire *w, ucp_tag_t tag)
+{
+    int from = sender(w, tag);
+    enum ucx_word word = (enum ucx_word)(tag >> UCX_RANK_BITS & 0xff);
+    if (from >= 0 && word == UCX_CUT)
+        w->peers[from].cut_us = true;
+    if (from >= 0 && word == UCX_SHUT)
+        w->peers[from].shut = true;
+}
+
 static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
 {
     struct ucx_packet *l = arg;
@@ -19,6 +36,8 @@ static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_
     l->status = status;
     l->info = *info;
     l->done = true;
+    if (!status && info->length == 0)
+        note(l->wire, info->sender_tag);
 }
 
 static bool post(struct ucx_wire *w, struct ucx_packet *l)
@@ -32,6 +51,7 @@ static bool post(struct ucx_wire *w, struct ucx_packet *l)
     };
     l->done = false;
     l->status = UCS_OK;
+    l->wire = w;
     ucs_status_ptr_t r = ucp_tag_recv_nbx(w->worker, l->bytes, sizeof l->bytes, UCX_MAIL, UCX_MAIL, &param);
     return !UCS_PTR_IS_ERR(r);
 }
@@ -66,6 +86,20 @@ void ucx_mail_free(struct ucx_wire *w)
     w->spare = NULL;
 }
 
+static void obey(struct ucx_wire *w, int peer, enum ucx_word word)
+{
+    struct ucx_peer *p = &w->peers[peer];
+    switch (word) {
+    case UCX_BYE: p->left = true; break;
+    case UCX_CUT: /* the answer says that no data comes any more */
+        if (!p->cut)
+            ucx_end_cut(w, peer, 0);
+        break;
+    case UCX_ASK: (void)ucx_mail_word(w, peer, UCX_HERE); break;
+    default: break; /* noted when it came */
+    }
+}
+
 bool ucx_mail_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
@@ -78,13 +112,14 @@ bool ucx_mail_fetch(struct wire *base, int *peer, const void **bytes, size_t *n)
         struct ucx_packet *l = w->in[w->next_in % UCX_MAILS];
         if (!l->done)
             return false;
-        int from = (int)(l->info.sender_tag & ((UINT64_C(1) << UCX_RANK_BITS) - 1));
+        int from = l->status ? -1 : sender(w, l->info.sender_tag);
         w->next_in++;
         w->read = true;
-        if (l->status || from >= w->base.size)
+        if (from < 0)
             continue;
+        w->peers[from].heard_ns = ucx_now();
         if (l->info.length == 0) {
-            w->peers[from].left = true;
+            obey(w, from, (enum ucx_word)(l->info.sender_tag >> UCX_RANK_BITS & 0xff));
             continue;
         }
         *peer = from;
@@ -107,9 +142,10 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     l->wire->spare = l;
 }
 
-static int send_packet(struct ucx_wire *w, int peer, const void *bytes, size_t n)
+static int send_packet(struct ucx_wire *w, int peer, const void *bytes, size_t n, enum ucx_word word)
 {
-    int err = ucx_peer_connect(w, peer);
+    ucp_ep_h ep;
+    int err = ucx_peer_mail(w, peer, &ep);
     if (err)
         return err;
     struct ucx_packet *l = w->spare;
@@ -128,7 +164,8 @@ static int send_packet(struct ucx_wire *w, int peer, const void *bytes, size_t n
     };
     w->posts++;
     w->unsent = w->peers[peer].unsent = true;
-    ucs_status_ptr_t r = ucp_tag_send_nbx(w->peers[peer].ep, l->bytes, n, UCX_MAIL | (unsigned)w->base.rank, &param);
+    ucp_tag_t tag = UCX_MAIL | (uint64_t)word << UCX_RANK_BITS | (unsigned)w->base.rank;
+    ucs_status_ptr_t r = ucp_tag_send_nbx(ep, l->bytes, n, tag, &param);
     if (!UCS_PTR_IS_PTR(r))
         on_sent(NULL, UCS_OK, l);
     if (UCS_PTR_IS_ERR(r))
@@ -140,7 +177,7 @@ int ucx_mail(struct wire *base, int peer, const void *bytes, size_t n)
 {
     if (n < 1 || n > WIRE_MAIL)
         return base->error(WEFT_EINVAL, "a mail of %zu bytes; it can have 1 to %d", n, WIRE_MAIL);
-    return send_packet((struct ucx_wire *)base, peer, bytes, n);
+    return send_packet((struct ucx_wire *)base, peer, bytes, n, UCX_BYE);
 }
 
 static void on_flushed(void *request, ucs_status_t status, void *arg)
@@ -168,8 +205,9 @@ bool ucx_mail_flushed(struct wire *base)
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                      .cb.send = on_flushed,
                                      .user_data = w};
-        if (p->unsent && p->ep && !p->lost_ns)
-            w->flushes += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->ep, &param));
+        ucp_ep_h ep = p->mail_ep ? p->mail_ep : p->ep;
+        if (p->unsent && ep && !p->mail_lost && (p->mail_ep || !p->lost_ns))
+            w->flushes += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(ep, &param));
         p->unsent = false;
         w->flushed_ns = ucx_now();
     }
@@ -177,7 +215,22 @@ bool ucx_mail_flushed(struct wire *base)
     return !w->flushes || ucx_now() - w->flushed_ns > FLUSH_NS;
 }
 
-int ucx_mail_bye(struct ucx_wire *w, int peer)
+int ucx_mail_word(struct ucx_wire *w, int peer, enum ucx_word word)
 {
-    return send_packet(w, peer, NULL, 0);
+    return send_packet(w, peer, NULL, 0, word);
+}
+
+void ucx_mail_look(struct ucx_wire *w)
+{
+    if (!w->doubts || !w->worker)
+        return;
+    w->doubts = false;
+    for (int i = w->used; i >= 0; i = w->peers[i].next) {
+        struct ucx_peer *p = &w->peers[i];
+        if (!p->lost_ns || p->asked || p->left)
+            continue;
+        p->asked = true;
+        if (ucx_mail_word(w, i, UCX_ASK) && !p->mail_ep)
+            p->mail_lost = true;
+    }
 }

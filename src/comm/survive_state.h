@@ -1,0 +1,143 @@
+/* What the files of the survivor agreement share. survive.c says how it works, and why it is safe. Each file uses only
+ * those above it:
+ *
+ *   survive_state.c  what a rank knows
+ *   survive_words.c  words in the memory of a host, in which its ranks read what the others say
+ *   survive_mail.c   the same between hosts
+ *   survive_lead.c   the rank that leads
+ *   survive.c        the other ranks, and the call */
+#ifndef WEFT_COMM_SURVIVE_STATE_H
+#define WEFT_COMM_SURVIVE_STATE_H
+#include "comm/comm.h"
+
+/* A ballot is a number that is higher than all before it: the agreement that it belongs to, the attempt in this
+ * agreement, and the rank that leads the attempt. */
+#define SURVIVE_RANK_BITS 20
+#define SURVIVE_ROUND_BITS 16
+static inline uint64_t survive_ballot(uint64_t agreement, uint64_t round, int rank)
+{
+    return agreement << (SURVIVE_RANK_BITS + SURVIVE_ROUND_BITS) | round << SURVIVE_RANK_BITS | (uint64_t)rank;
+}
+static inline uint64_t survive_agreement(uint64_t ballot)
+{
+    return ballot >> (SURVIVE_RANK_BITS + SURVIVE_ROUND_BITS);
+}
+static inline uint64_t survive_round(uint64_t ballot)
+{
+    return ballot >> SURVIVE_RANK_BITS & ((UINT64_C(1) << SURVIVE_ROUND_BITS) - 1);
+}
+static inline int survive_leader(uint64_t ballot)
+{
+    return (int)(ballot & ((UINT64_C(1) << SURVIVE_RANK_BITS) - 1));
+}
+
+/* A set of ranks: a bit for each. */
+static inline bool survive_in(const uint64_t *set, int rank)
+{
+    return set[rank / 64] >> rank % 64 & 1;
+}
+static inline void survive_put(uint64_t *set, int rank, bool in)
+{
+    uint64_t bit = UINT64_C(1) << rank % 64;
+    set[rank / 64] = in ? set[rank / 64] | bit : set[rank / 64] & ~bit;
+}
+
+enum survive_phase {
+    SURVIVE_PREPARES = 1, /* asks all ranks for their reports */
+    SURVIVE_PROPOSES,     /* asks the ranks on the list to accept it */
+    SURVIVE_COMMITS,      /* the list is the result */
+    SURVIVE_FAILS         /* there will be no result: list has the ranks that took part */
+};
+
+/* What a leader says. */
+struct survive_word {
+    uint64_t ballot, phase;
+    uint64_t *list;
+};
+
+/* What this rank, as the leader, knows of another one. */
+struct survive_peer {
+    uint64_t promised, accepted; /* ballots */
+    uint64_t told;               /* ballot and phase that it was mailed last */
+    int64_t told_at;
+    uint64_t seen; /* version of its words, for a rank of this host */
+    bool direct;   /* it has asked by mail, so it is told by mail */
+};
+
+struct survive_block; /* a rank's words in the memory of its host */
+
+struct survivors {
+    weft_comm *comm;
+    size_t words; /* 64-bit words of a set of ranks */
+    struct survive_block *block;
+    int64_t began;      /* the call */
+    uint64_t agreement; /* the number of the agreement that this rank is in, or was in last */
+    uint64_t newest;    /* the highest number of an agreement that it has heard of */
+    bool asking;        /* it is in the call */
+    uint64_t promised, accepted;
+    uint64_t *accepted_list;
+    struct survive_word view;    /* the newest word of a leader that this rank knows */
+    struct survive_word decided; /* the last result; ballot 0: none */
+    struct survive_word coming;  /* a leader's word of which parts have come by mail */
+    size_t coming_words;
+    bool repeated; /* a leader (`answers`) has said what this rank knows: its answer was lost, or it has to bid more */
+    int answers;
+    /* sets of ranks */
+    uint64_t *dead;  /* ended, or left for good: each of them is known, not guessed */
+    uint64_t *lost;  /* cannot be reached, or have gone on without this rank */
+    uint64_t *quit;  /* of other hosts: left, and did not go on with any list */
+    uint64_t *asked; /* of other hosts: have asked in this agreement */
+    bool news;       /* the dead have changed since this rank's last report */
+    int64_t looked_at, asked_at;
+    bool asked_all; /* this rank has told all others that it asks, because its deadline is over */
+    /* of the leader */
+    bool fresh;                            /* the list was not one that a rank had accepted before */
+    struct survive_word best, coming_best; /* the accepted list with the highest ballot; one of which parts have come */
+    size_t coming_best_words;
+    int64_t prepared_at, proposed_at;
+    struct survive_peer *peers;
+};
+
+static inline bool survive_late(const struct survivors *s, int64_t now)
+{
+    return now >= s->began + s->comm->deadline_ns;
+}
+
+/* ---- survive_state.c ---- */
+
+struct survivors *survive_state_of(weft_comm *c); /* makes it if there is none; NULL: no memory */
+void survive_state_free(struct survivors *s);
+/* Enters an agreement with a higher number, in which this rank has promised and accepted nothing. */
+void survive_state_enter(struct survivors *s, uint64_t agreement);
+/* Is this word of a leader newer than the one in view? In one agreement the result is the last word. */
+bool survive_state_newer(const struct survivors *s, uint64_t ballot, uint64_t phase);
+void survive_state_view(struct survivors *s, uint64_t ballot, uint64_t phase, const uint64_t *list);
+/* For the leader: a list that a rank has accepted. The one with the highest ballot is kept. */
+void survive_state_best(struct survivors *s, uint64_t ballot, const uint64_t *list);
+
+/* ---- survive_words.c ---- */
+
+/* Makes this rank's words, if it has none. WEFT_ENOMEM. */
+int survive_words_open(struct survivors *s);
+void survive_words_ask(struct survivors *s);  /* publishes the agreement that this rank is in */
+void survive_words_hold(struct survivors *s); /* publishes what it has promised and accepted, and the dead */
+void survive_words_lead(struct survivors *s); /* publishes s->view */
+/* Reads what the ranks of this host have published: the newest word of a leader, and the newest agreement. */
+void survive_words_look(struct survivors *s);
+uint64_t survive_words_asked(const struct survivors *s, int rank); /* of this host; 0: never */
+/* For the leader: reads what a rank of this host has promised and accepted, and the dead that it knows. */
+void survive_words_collect(struct survivors *s, int rank);
+
+/* ---- survive_mail.c ---- */
+
+void survive_mail_take(weft_comm *c, int peer, const void *packet, size_t n); /* a mail_handler */
+void survive_mail_ask(struct survivors *s, int rank);
+void survive_mail_word(struct survivors *s, int rank, const struct survive_word *w);
+void survive_mail_report(struct survivors *s, int rank);
+void survive_mail_quit(weft_comm *c);
+
+/* ---- survive_lead.c ---- */
+
+/* One step of the leader, or of a rank that has to lead now. */
+void survive_lead_step(struct survivors *s, int64_t now);
+#endif

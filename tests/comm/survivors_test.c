@@ -1,0 +1,296 @@
+/* Ranks that are killed, and a second one while the survivors of the first agree, open a comm again and go on: all that
+ * live get the same lists, within the time that is promised, and go on together in the end. The ranks close their execs
+ * before they ask, which ends connections with large messages in flight. On shm:, and between hosts on the wire that
+ * WEFT_WIRE names and on auto: with it. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/clock.h"
+#include "support/hosts_meet.h"
+#include "support/processes.h"
+#include "support/ranks.h"
+#include "support/share.h"
+#include "support/soon.h"
+#include "support/suite.h"
+
+#define MOST 6
+#define TRIES 6
+#define HANGS 60
+
+struct life {
+    char url[64];
+    int ranks, hosts; /* hosts 0: shm: */
+    int victim, second;
+    int64_t after_ns, second_after_ns; /* from the start of the runs on; from when the second one knows of the first */
+};
+
+struct told {
+    atomic_int ready;
+    struct {
+        _Atomic int64_t killed_at; /* set by the test */
+        _Atomic int64_t knew_at;   /* of the first death */
+        int64_t slowest;           /* call of survivors or reopen that took longest */
+        int code, left;
+        int list[MOST]; /* at the end, as numbered at first */
+        bool fine;
+        int files;
+        char text[300], log[1200];
+    } rank[MOST];
+};
+
+static void pause_ns(int64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND}, NULL);
+}
+
+static int make(struct pair *p, weft_comm *c, bool large)
+{
+    char src[64], dst[64];
+    int n = weft_comm_size(c);
+    if (large) {
+        snprintf(src, sizeof src, "f32[%d/x,512] @x%d", n * 128, n);
+        snprintf(dst, sizeof dst, "f32[%d,512/x] @x%d", n * 128, n);
+    } else {
+        snprintf(src, sizeof src, "f32[1000] @x%d +sum(x)", n);
+        snprintf(dst, sizeof dst, "f32[1000] @x%d", n);
+    }
+    return pair_bind(p, src, dst, false, c);
+}
+
+/* Sums, and transposes of 256 KiB to each rank, until `times` or until something fails. Its text goes to `text`. */
+static int work(weft_comm *c, int times, atomic_int *ready, char text[300])
+{
+    struct pair pairs[2] = {{.x = NULL}, {.x = NULL}};
+    int rank = weft_comm_rank(c), err = 0, made = 0;
+    for (; made < 2 && !err; made++)
+        err = make(&pairs[made], c, made == 1);
+    for (int i = 0; i < 2 && !err; i++)
+        tensors_fill(pairs[i].src, rank, pairs[i].in, 5);
+    if (ready)
+        atomic_fetch_add(ready, 1);
+    for (int k = 0; k < times && !err; k++)
+        err = weft_exec_run(pairs[k % 2].x);
+    snprintf(text, 300, "%s", weft_errmsg());
+    for (int i = 0; i < 2 && !err; i++)
+        if (tensors_wrong(pairs[i].src, pairs[i].dst, rank, pairs[i].out, 5))
+            err = -1000;
+    while (made > 0)
+        pair_release(&pairs[--made]);
+    return err;
+}
+
+/* Does the text name the rank, in "rank 2" or "ranks 0, 2"? */
+static bool names(const char *text, int rank)
+{
+    for (const char *at = strstr(text, "rank"); at; at = strstr(at + 4, "rank")) {
+        const char *p = at + 4 + (at[4] == 's');
+        for (char *end; *p == ' ' || *p == ','; p = end) {
+            p += *p == ',';
+            if (strtol(p, &end, 10) == rank && end != p)
+                return true;
+            if (end == p)
+                break;
+        }
+    }
+    return false;
+}
+
+#define LOG(t, ...) snprintf((t)->log + strlen((t)->log), sizeof(t)->log - strlen((t)->log), __VA_ARGS__)
+
+/* One attempt to go on: 0, the error of the call that failed, and *next is the comm to ask from then on. */
+static int go_on(const struct life *l, struct told *told, int rank, weft_comm *c, int *origin, weft_comm **next)
+{
+    __typeof__(&told->rank[0]) t = &told->rank[rank];
+    int list[MOST], gone = -1;
+    size_t n = 0;
+    int64_t from = clock_now();
+    int err = weft_comm_survivors(c, list, MOST, &n);
+    int64_t took = clock_now() - from;
+    t->slowest = took > t->slowest ? took : t->slowest;
+    LOG(t, "| survivors %d, %lld ms:", err, (long long)(took / MS));
+    for (size_t i = 0; i < n && !err; i++)
+        LOG(t, " %d", origin[list[i]]);
+    if (err) {
+        LOG(t, " %s", weft_errmsg());
+        *next = c;
+        t->code = err;
+        return err;
+    }
+    for (size_t i = 0; i < n; i++)
+        gone = origin[list[i]] == l->second ? list[i] : gone;
+    from = clock_now();
+    err = weft_comm_reopen(c, list, n, next);
+    took = clock_now() - from;
+    t->slowest = took > t->slowest ? took : t->slowest;
+    LOG(t, "| reopen %d, %lld ms", err, (long long)(took / MS));
+    if (err) {
+        LOG(t, ": %s", weft_errmsg());
+        *next = c;
+        if (err != WEFT_EPEER || gone < 0 || !names(weft_errmsg(), gone))
+            t->code = err; /* only a rank that has died lets it fail, and is named as the caller knows it */
+        return err;
+    }
+    for (size_t i = 0; i < n; i++)
+        origin[i] = origin[list[i]];
+    t->left = (int)n;
+    char text[300];
+    err = work(*next, 40, NULL, text);
+    LOG(t, "| work %d%s%s", err, err ? ": " : "", err ? text : "");
+    return err;
+}
+
+static void live(const struct life *l, int rank, struct told *told)
+{
+    __typeof__(&told->rank[0]) t = &told->rank[rank];
+    int origin[MOST] = {0, 1, 2, 3, 4, 5}, files = process_files();
+    weft_comm *first, *c, *next;
+    char host[16];
+    snprintf(host, sizeof host, "h%d", l->hosts ? rank * l->hosts / l->ranks : 0);
+    setenv("WEFT_HOST", host, 1);
+    if (process_open(l->url, rank, l->ranks, 20 * SECOND, &first)) {
+        LOG(t, "open: %s", weft_errmsg());
+        return;
+    }
+    t->left = l->ranks;
+    int err = work(first, 1 << 30, &told->ready, t->text);
+    atomic_store(&t->knew_at, clock_now());
+    t->code = err == WEFT_EPEER ? 0 : -2000;
+    c = first;
+    for (int i = 0; i < TRIES && err; i++) {
+        err = go_on(l, told, rank, c, origin, &next);
+        if (next != c && c != first)
+            weft_comm_close(c);
+        c = next;
+    }
+    if (c != first)
+        weft_comm_close(c);
+    weft_comm_close(first);
+    memcpy(t->list, origin, sizeof origin);
+    t->files = process_files() - files;
+    t->fine = !err;
+}
+
+static void print_logs(const struct life *l, const struct told *told)
+{
+    print_message("%s, %d ranks on %d hosts, %d killed after %lld us, %d after %lld us\n", l->url, l->ranks, l->hosts,
+                  l->victim, (long long)l->after_ns / 1000, l->second, (long long)l->second_after_ns / 1000);
+    for (int r = 0; r < l->ranks; r++)
+        print_message("rank %d: %s %s\n", r, told->rank[r].text, told->rank[r].log);
+}
+
+static void kill_second(const struct life *l, struct told *told, const pid_t *pids)
+{
+    int64_t until = clock_now() + HANGS * SECOND;
+    while (!atomic_load(&told->rank[l->second].knew_at) && clock_now() < until)
+        pause_ns(20000);
+    pause_ns(l->second_after_ns);
+    atomic_store(&told->rank[l->second].killed_at, clock_now());
+    kill(pids[l->second], SIGKILL);
+}
+
+static void judge(const struct life *l, const struct told *told)
+{
+    int64_t killed_at = atomic_load(&told->rank[l->victim].killed_at);
+    for (int r = 0; r < l->ranks; r++) {
+        if (r == l->victim || r == l->second)
+            continue;
+        int64_t after = atomic_load(&told->rank[r].knew_at) - killed_at;
+        bool same = true;
+        for (int i = 0, k = 0; i < l->ranks; i++)
+            if (i != l->victim && i != l->second)
+                same &= k < told->rank[r].left && told->rank[r].list[k++] == i;
+        if (!told->rank[r].fine || told->rank[r].code || !same || !names(told->rank[r].text, l->victim) ||
+            told->rank[r].left != l->ranks - 1 - (l->second >= 0) || told->rank[r].files || !soon_enough(after) ||
+            !soon_enough(l->hosts ? told->rank[r].slowest - 3 * SECOND : told->rank[r].slowest)) {
+            print_logs(l, told);
+            fail_msg("rank %d: fine %d, code %d, %d left, knew after %lld ms, slowest call %lld ms, %d files left", r,
+                     told->rank[r].fine, told->rank[r].code, told->rank[r].left, (long long)(after / MS),
+                     (long long)(told->rank[r].slowest / MS), told->rank[r].files);
+        }
+    }
+}
+
+static void one_life(const struct life *l)
+{
+    struct told *told = ranks_shared(sizeof *told);
+    pid_t pids[MOST];
+    fflush(NULL);
+    for (int r = 0; r < l->ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(HANGS);
+            live(l, r, told);
+            _exit(0);
+        }
+    }
+    int64_t until = clock_now() + HANGS * SECOND;
+    while (atomic_load(&told->ready) < l->ranks && clock_now() < until)
+        pause_ns(100000);
+    pause_ns(l->after_ns);
+    atomic_store(&told->rank[l->victim].killed_at, clock_now());
+    kill(pids[l->victim], SIGKILL);
+    if (l->second >= 0)
+        kill_second(l, told, pids);
+    for (int r = 0; r < l->ranks; r++)
+        assert_int_equal(waitpid(pids[r], NULL, 0), pids[r]);
+    judge(l, told);
+    munmap(told, sizeof *told);
+}
+
+/* The moments are spread over all orders of magnitude: most of what can go wrong is soon after. The second rank ends
+ * while the others agree, open again or work again: what comes after is an ordinary death. */
+static int64_t moment(struct random *r, int64_t most_ns)
+{
+    int64_t ns = 30000;
+    while (ns < most_ns && random_in(r, 0, 5))
+        ns = ns * 8 / 5;
+    return ns * random_in(r, 50, 150) / 100;
+}
+
+static void campaign(bool hosts, bool second, int64_t lives, uint64_t number)
+{
+    for (int64_t i = 0; suite_seed(&i, 0, lives); i++) {
+        struct random r = random_of(number, i);
+        struct life l = {.ranks = (int)random_in(&r, second ? 4 : 2, MOST), .second = -1};
+        l.victim = (int)random_in(&r, 0, l.ranks - 1);
+        l.after_ns = moment(&r, 200 * MS);
+        if (second)
+            l.second = (l.victim + (int)random_in(&r, 1, l.ranks - 1)) % l.ranks;
+        l.second_after_ns = moment(&r, 20 * MS);
+        l.hosts = !hosts ? 0 : i % 2 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
+        snprintf(l.url, sizeof l.url, "%s:left-%ld-%lld",
+                 !hosts  ? "shm"
+                 : i % 2 ? hosts_wire()
+                         : "auto",
+                 (long)getpid(), (long long)i);
+        one_life(&l);
+        if (!hosts)
+            process_nothing_left(l.url + 4);
+    }
+    soon_judge();
+}
+
+static void survivors_of_one_death_agree(void **state)
+{
+    (void)state;
+    hosts_need_wire();
+    campaign(true, false, test_share(12, 500), 11);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree)};
+    return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
+}

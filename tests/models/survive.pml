@@ -1,0 +1,147 @@
+/* The survivor agreement of src/comm/survive.c: N ranks, of which up to DEATHS die at any moment, and BALLOTS ballots.
+ * Any rank may lead at any time, so several may at once, and a leader may take any rank that has not answered for
+ * lost or late. A message is a look at what its sender has said last. It may come late, since a rank looks at any moment,
+ * or never: connections are cut.
+ *
+ * Right is: all ranks that live and have a list have the same one, and each rank that is not on it is dead, or more than
+ * half of all ranks have accepted it.
+ *
+ * Broken on purpose:
+ *   NO_PROMISE   a rank accepts a ballot that is lower than one that it has promised
+ *   FORGETS      a leader does not propose the list that ranks have accepted
+ *   LOWEST       of several accepted lists a leader takes the one with the lowest ballot
+ *   NO_MAJORITY  ranks are left out without a majority
+ *   COUNT_LIST   the majority is counted among the ranks of the list, not among those that have accepted it
+ *   UNHEARD      a list that was accepted before is proposed when ranks of it have not promised
+ *   EARLY        a list is committed when ranks of it have not accepted it
+ *   GUESSES      a rank that does not answer is taken for dead */
+#ifndef N
+#define N 3
+#endif
+#ifndef DEATHS
+#define DEATHS 1
+#endif
+#ifndef BALLOTS
+#define BALLOTS 2
+#endif
+#define ALL ((1 << N) - 1)
+#define BIT(r) (1 << (r))
+#if N == 3
+#define COUNT(set) (((set) & 1) + ((set) >> 1 & 1) + ((set) >> 2 & 1))
+#else
+#define COUNT(set) (((set) & 1) + ((set) >> 1 & 1) + ((set) >> 2 & 1) + ((set) >> 3 & 1))
+#endif
+
+byte dead;                    /* sets are bits of ranks */
+byte ballots;                 /* that were begun */
+byte led_by[BALLOTS + 1];
+byte promised[N], accepted[N]; /* ballots */
+byte got[N];                  /* the ballot whose list is the rank's result */
+byte list[BALLOTS + 1];       /* that was proposed; 0: none */
+byte reported[BALLOTS + 1];   /* ranks whose promise the leader has heard of */
+byte best[BALLOTS + 1];       /* the ballot of the accepted list that their reports name */
+byte took[BALLOTS + 1];       /* ranks of which the leader has heard that they accept */
+bit done[BALLOTS + 1];        /* committed */
+
+#ifdef FORGETS
+#define CHOICE(b) (reported[b] & ~dead)
+#else
+#define CHOICE(b) (best[b] -> list[best[b]] : reported[b] & ~dead)
+#endif
+#ifdef GUESSES
+#define GONE(b) (dead | ALL & ~reported[b] | list[b] & ~took[b])
+#else
+#define GONE(b) dead
+#endif
+#ifdef NO_MAJORITY
+#define ENOUGH(b, set, n) true
+#else
+#define ENOUGH(b, set, n) (!(ALL & ~(set) & ~GONE(b)) || 2 * (n) > N)
+#endif
+#ifdef UNHEARD
+#define HEARD(b) (ENOUGH(b, CHOICE(b), COUNT(CHOICE(b) & reported[b] & ~dead)))
+#else
+#define HEARD(b) (!(CHOICE(b) & ~reported[b] & ~dead) && ENOUGH(b, reported[b], COUNT(reported[b] & ~dead)))
+#endif
+#ifdef COUNT_LIST
+#define SUPPORT(b) COUNT(list[b])
+#else
+#define SUPPORT(b) COUNT(took[b])
+#endif
+#ifdef EARLY
+#define ACCEPTED(b) took[b]
+#else
+#define ACCEPTED(b) (((took[b] | GONE(b)) & list[b]) == list[b])
+#endif
+#ifdef LOWEST
+#define BETTER(a, b) ((a) && (!best[b] || (a) < best[b]))
+#else
+#define BETTER(a, b) ((a) > best[b])
+#endif
+#ifdef NO_PROMISE
+#define KEEPS(me, b) true
+#else
+#define KEEPS(me, b) (b >= promised[me])
+#endif
+#define LIVES(me) (!(dead & BIT(me)))
+
+inline check(me, b)
+{
+    k = 0;
+    n = 0;
+    do
+    :: k < N ->
+        assert(!got[k] || !LIVES(k) || list[got[k]] == list[b]);
+        n = n + (accepted[k] && list[accepted[k]] == list[b]);
+        k++
+    :: else -> break
+    od;
+    assert(!(ALL & ~list[b] & ~dead) || 2 * n > N)
+}
+
+/* What a rank does about ballot b. */
+inline act(me, b)
+{
+    if
+    :: d_step { LIVES(me) && !got[me] && ballots + 1 == b -> ballots = b; led_by[b] = me }
+    :: d_step { LIVES(me) && !got[me] && b <= ballots && b > promised[me] && !list[b] ->
+        promised[me] = b;
+        reported[b] = reported[b] | BIT(me);
+        if
+        :: BETTER(accepted[me], b) -> best[b] = accepted[me]
+        :: else
+        fi }
+    :: d_step { LIVES(me) && !got[me] && b <= ballots && b > promised[me] -> promised[me] = b } /* not heard */
+    :: d_step { LIVES(me) && b <= ballots && led_by[b] == me && !list[b] && reported[b] & BIT(me) && CHOICE(b) &&
+                HEARD(b) ->
+        list[b] = CHOICE(b) }
+    :: d_step { LIVES(me) && !got[me] && list[b] & BIT(me) && accepted[me] != b && KEEPS(me, b) ->
+        promised[me] = (b > promised[me] -> b : promised[me]);
+        accepted[me] = b;
+        took[b] = took[b] | BIT(me) }
+    :: d_step { LIVES(me) && !got[me] && list[b] & BIT(me) && accepted[me] != b && KEEPS(me, b) -> /* not heard */
+        promised[me] = (b > promised[me] -> b : promised[me]);
+        accepted[me] = b }
+    :: d_step { LIVES(me) && led_by[b] == me && list[b] && !done[b] && ACCEPTED(b) &&
+                ENOUGH(b, list[b], SUPPORT(b)) ->
+        done[b] = 1 }
+    :: d_step { LIVES(me) && !got[me] && done[b] && list[b] & BIT(me) -> got[me] = b; check(me, b) }
+    fi
+}
+
+active [N] proctype rank()
+{
+    byte b, k, n;
+end:
+    do
+    :: d_step { LIVES(_pid) && COUNT(dead) < DEATHS -> dead = dead | BIT(_pid) }
+    :: act(_pid, 1)
+    :: act(_pid, 2)
+#if BALLOTS > 2
+    :: act(_pid, 3)
+#endif
+#if BALLOTS > 3
+    :: act(_pid, 4)
+#endif
+    od
+}
