@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/process.h"
@@ -314,7 +315,10 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
         for (int r = 0; r < size; r++)
             h->polls[r] = (struct pollfd){.fd = h->peers[r], .events = POLLIN};
         h->polls[size] = (struct pollfd){.fd = h->listener, .events = POLLIN};
-        int n = poll(h->polls, (nfds_t)size + 1, milliseconds(until));
+        int wait = milliseconds(until);
+        if (h->link->ended >= 0 && wait > ENDED_LOOK_MS)
+            wait = ENDED_LOOK_MS;
+        int n = poll(h->polls, (nfds_t)size + 1, wait);
         if (n < 0 && errno != EINTR)
             return socket_error(h->link, errno);
         int err = 0;
@@ -325,6 +329,9 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
             err = admit(h);
         if (err)
             return h->differ[0] ? disagree(h, until) : err;
+        char how[80];
+        if (h->nready < size - 1 && ended_look(h->link->ended, how, sizeof how))
+            return error_set(WEFT_EPEER, "shm:%s: %s before all ranks had opened the comm", h->link->name, how);
         if (h->nready < size - 1 && core_now() >= until)
             return missing(h->link, wait_ns);
     }
