@@ -198,7 +198,14 @@ static bool pass(struct comm_task *t, bool idle)
     (void)idle;
     weft_comm *c = ((struct mail *)t)->comm;
     bool moved = receive(c);
-    return pass_on_votes(c) || moved;
+    moved |= pass_on_votes(c);
+    size_t files = c->link->hosts->wire->files;
+    if (files && !core_failed(c->group)) /* otherwise the peers that it cannot connect with would be blamed */
+        comm_fail(c, WEFT_ETRANSPORT,
+                  "rank %d may have %zu files open, which is too few for its connections: raise its "
+                  "limit (ulimit -n)",
+                  c->rank, files);
+    return moved;
 }
 
 static void mail_close(struct comm_task *t)
