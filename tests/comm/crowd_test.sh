@@ -18,7 +18,7 @@ for n in $sizes; do
         complain "$n ranks, of which one computes for $length s: exit code $?"
 done
 
-# few LIMIT RANKS URL [OPTIONS]: with so many files, which cannot be raised, an error names the limit, and nothing else is said
+# few LIMIT RANKS URL [OPTIONS]: with that limit of files, which cannot be raised, an error names the limit, and nothing else is said
 few()
 {
     local limit=$1 n=$2 url=$3
