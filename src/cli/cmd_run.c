@@ -28,6 +28,7 @@
 #include "tool/temp_folder.h"
 #include "weft/store.h"
 
+#define TOKEN_BYTES 32
 #define GRACE_MS 2000 /* between TERM and KILL, when a rank has failed */
 #define GRACE_S 10    /* between a signal that is to end the job and KILL; --grace */
 #define GRACE_S_MAX 86400
@@ -345,6 +346,23 @@ static int make_folder(struct job *j, char *at, size_t cap)
     return CLI_OK;
 }
 
+/* A token that nobody else knows, for the sockets of the ranks, unless the user has set one. A store over TCP makes its
+ * own. */
+static int make_token(struct job *j, char token[2 * TOKEN_BYTES + 1])
+{
+    unsigned char random[TOKEN_BYTES];
+    if (getenv("WEFT_TOKEN") || getenv("WEFT_TOKEN_FILE") || !strncmp(j->at, "tcp:", 4))
+        return CLI_OK;
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        fprintf(stderr, "weft run: no random number: %s\n", strerror(errno));
+        return CLI_WRONG;
+    }
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(token + 2 * i, 3, "%02x", random[i]);
+    j->token = token;
+    return CLI_OK;
+}
+
 /* Called by the launcher, or by the watchdog if the launcher was killed. */
 static void clean_up(void *arg)
 {
@@ -444,12 +462,14 @@ static int watch_and_launch(struct job *j)
 /* Makes the hosts to play, and removes afterwards what it made. */
 static int set_up_and_launch(struct job *j, bool wide)
 {
-    char at[sizeof j->folder.path + 8], why[256];
+    char at[sizeof j->folder.path + 8], token[2 * TOKEN_BYTES + 1], why[256];
     int code = watch_signals(j);
     if (code)
         return code;
     if (wide && !j->at)
         code = make_folder(j, at, sizeof at);
+    if (wide && !code)
+        code = make_token(j, token);
     if (!code && j->hosts && !netns_make((int)j->hosts, &j->netns, why, sizeof why)) {
         fprintf(stderr, "weft run: hosts cannot be played here: %s\n", why);
         j->hosts = 0;
