@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -29,8 +30,9 @@
 #include "weft/store.h"
 
 #define TOKEN_BYTES 32
-#define GRACE_MS 2000 /* between TERM and KILL, when a rank has failed */
-#define GRACE_S 10    /* between a signal that is to end the job and KILL; --grace */
+#define SPARE_FILES 64 /* beside the pipes of ranks */
+#define GRACE_MS 2000  /* between TERM and KILL, when a rank has failed */
+#define GRACE_S 10     /* between a signal that is to end the job and KILL; --grace */
 #define GRACE_S_MAX 86400
 
 struct job {
@@ -45,7 +47,9 @@ struct job {
     bool terminal; /* rank 0 reads from a terminal, so it stays in the launcher's process group */
     pid_t launcher;
     cpu_set_t cores;
-    sigset_t mask;            /* the signal mask as it was before */
+    sigset_t mask;       /* the signal mask as it was before */
+    struct rlimit files; /* the limit of open files as it was, if `limited` */
+    bool limited;
     int signals;              /* the signalfd */
     pid_t *pids;              /* 0: has ended */
     struct rank_output *tags; /* two for each rank */
@@ -111,6 +115,8 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != j->launcher)
         _exit(128 + SIGKILL);
+    if (j->limited)
+        setrlimit(RLIMIT_NOFILE, &j->files);
     if (rank || !j->terminal)
         setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &j->mask, NULL);
@@ -372,6 +378,20 @@ static void clean_up(void *arg)
     temp_folder_remove(&j->folder);
 }
 
+/* Two pipes for each rank whose lines are tagged. The ranks get the limit as it was. If the system does not permit that
+ * many, a rank that cannot be started is named. */
+static void allow_pipes(struct job *j)
+{
+    struct rlimit more;
+    rlim_t need = 2 * (rlim_t)j->ranks + SPARE_FILES;
+    j->limited = !getrlimit(RLIMIT_NOFILE, &j->files);
+    more = j->files;
+    if (!j->limited || !j->tag || more.rlim_cur == RLIM_INFINITY || more.rlim_cur >= need)
+        return;
+    more.rlim_cur = more.rlim_max == RLIM_INFINITY || more.rlim_max > need ? need : more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
+}
+
 static int launch(struct job *j)
 {
     size_t n = (size_t)j->ranks;
@@ -381,6 +401,7 @@ static int launch(struct job *j)
         CPU_ZERO(&j->cores);
         CPU_SET(0, &j->cores);
     }
+    allow_pipes(j);
     j->pids = calloc(n, sizeof *j->pids);
     j->tags = calloc(2 * n, sizeof *j->tags);
     j->polls = calloc(2 * n + 1, sizeof *j->polls);

@@ -141,7 +141,15 @@ void mail_receive(weft_comm *c)
 static bool pass(struct comm_task *t, bool idle)
 {
     (void)idle;
-    return receive(((struct mail *)t)->comm);
+    weft_comm *c = ((struct mail *)t)->comm;
+    bool moved = receive(c);
+    size_t files = c->link->hosts->wire->files;
+    if (files && !core_failed(c->group)) /* otherwise the peers that it cannot connect with would be blamed */
+        comm_fail(c, WEFT_ETRANSPORT,
+                  "rank %d may have %zu files open, which is too few for its connections: raise its "
+                  "limit (ulimit -n)",
+                  c->rank, files);
+    return moved;
 }
 
 /* This rank has seen in the core that the comm has failed. */

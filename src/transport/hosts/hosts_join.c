@@ -264,6 +264,7 @@ static int open_wire(struct hosts_link *l, const struct transport_ask *ask, cons
                              .communicator = ask->communicator,
                              .modules = ask->modules,
                              .local = local,
+                             .peers = l->hosts.nhosts - 1,
                              .key = ask->key};
     return wire_open(url, &boot, &l->hosts.wire);
 }

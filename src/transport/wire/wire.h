@@ -38,8 +38,9 @@ struct wire {
     int rank, size;
     uint64_t tags; /* `make` takes tags 0 to tags - 1: sockets 2^62, UCX 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
     int fd;        /* readable when something comes after `arm`; -1: there is none, call progress now and then */
-    bool failed; /* set by the owner: incoming data is not wanted any more, and close does not wait until what was sent
-                    has left */
+    bool failed;  /* set by the owner: incoming data is not wanted any more, and close does not wait until what was sent
+                     has left */
+    size_t files; /* not 0: this process may have that many files open, which is too few to connect with all peers */
 };
 
 /* One message, set up for many runs. A module embeds it first, too. */
@@ -78,6 +79,7 @@ struct wire_boot {
      * that all ranks know, WIRE_KEY bytes; NULL: none. Without it the bytes of `gather` must stay secret. */
     bool local;
     const unsigned char *key;
+    int peers; /* with how many ranks this one will be connected, at least */
     /* wire_open sets it for the module */
     int (*error)(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 };

@@ -239,6 +239,7 @@ struct tcp_address {
 struct tcp_card {
     unsigned char secret[WIRE_KEY]; /* random; the group's key is made of all of them, and then they are wiped */
     unsigned char check[8];         /* shows whether both ranks have the same key of `wire_boot` */
+    uint32_t files, need;           /* files: the limit of a process that needs more; 0: it has enough */
     uint64_t net;                   /* equal on ranks that share a network namespace */
     uint32_t n;
     struct tcp_address at[TCP_ADDRESSES];

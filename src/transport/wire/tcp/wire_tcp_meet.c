@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/forks.h"
+#include "base/open_files.h"
 #include "transport/wire/tcp/wire_tcp.h"
 #include "transport/wire/wire_keepalive.h"
 #include "weft.h"
@@ -158,10 +159,24 @@ static void failed(struct tcp_peer *p, int why)
     p->unclear |= why != ECONNREFUSED;
 }
 
+/* This process has no file left. False: it may not have more. */
+static bool more_files(void)
+{
+    size_t before = open_files_limit();
+    if (before <= SIZE_MAX / 2)
+        open_files_allow(2 * before);
+    return open_files_limit() > before;
+}
+
 /* Begins to connect to an address. False: it cannot be used. */
 static bool dial(struct tcp_wire *w, struct tcp_peer *p, const struct sockaddr_storage *to, socklen_t n)
 {
-    int fd = p->fd = forks_own(socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EMFILE && more_files())
+        fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EMFILE)
+        w->base.files = open_files_limit(); /* the comm fails with a text that says so */
+    p->fd = forks_own(fd);
     if (fd >= 0) {
         tune(w, fd);
         if (!connect(fd, (const struct sockaddr *)to, n) || errno == EINPROGRESS) {
@@ -402,6 +417,8 @@ static bool accept_some(struct tcp_wire *w, int listener)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && errno == EMFILE && more_files())
+            continue;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
             if (w->nnewcomers)
                 dismiss_oldest(w); /* a caller that waits may be of this group */
