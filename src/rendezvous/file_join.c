@@ -276,6 +276,8 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
             err = admit(s, dir, folder, admitted, &here);
         if (!err && here == s->base.size)
             err = card_write(s, folder, "all", s->id, "-");
+        if (!err && here < s->base.size)
+            err = store_in_vain(&s->base);
         if (!err && here < s->base.size && last) {
             char missing[192];
             store_missing(missing, sizeof missing, s->base.size, is_here, &folder);
@@ -406,6 +408,9 @@ static int follow(struct file_store *s, const char *hello, const char *lead_name
         close(dir);
         if (!err)
             err = look_round(s, last);
+        int vain = err == FILE_NONE ? store_in_vain(&s->base) : 0;
+        if (vain)
+            return vain;
         if (err == FILE_NONE && last)
             err = error_set(WEFT_ETIMEOUT, "file:%s: rank 0 did not come in time", s->dir);
         if (err != FILE_NONE)

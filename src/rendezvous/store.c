@@ -12,6 +12,8 @@
 #include "base/text.h"
 #include "rendezvous/deadline.h"
 
+#define SLICE_NS INT64_C(50000000)
+
 /* ---- texts ---- */
 
 int store_late(const struct store *s, const char *key)
@@ -69,6 +71,7 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
     s->kind = kind;
     s->rank = o->rank;
     s->size = o->size;
+    store_watch(s, o->vain, o->vain_arg);
     snprintf(s->name, sizeof s->name, "%s", o->name ? o->name : "");
     size_t cap = strlen(kind->scheme) + strlen(place) + 2;
     s->url = malloc(cap);
@@ -76,6 +79,17 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
         return error_nomem();
     snprintf(s->url, cap, "%s:%s", kind->scheme, place);
     return 0;
+}
+
+void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg)
+{
+    s->vain = vain;
+    s->vain_arg = arg;
+}
+
+int store_in_vain(const struct store *s)
+{
+    return s->vain ? s->vain(s->vain_arg, -1) : 0;
 }
 
 void store_free(struct store *s)
@@ -100,7 +114,8 @@ int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns
     char name[STORE_NAME_MAX + 1];
     uint64_t hash = hash_bytes(hash_bytes(0, s->name, strlen(s->name)), survivors, (size_t)n * sizeof *survivors);
     snprintf(name, sizeof name, "%.40s:%016llx", s->name, (unsigned long long)hash);
-    struct store_opts o = {.name = name, .rank = me, .size = n, .timeout_ns = timeout_ns};
+    struct store_opts o = {
+        .name = name, .rank = me, .size = n, .timeout_ns = timeout_ns, .vain = s->vain, .vain_arg = s->vain_arg};
     int err = store_check_opts(s->url, &o);
     return err ? err : s->kind->again(s, survivors, &o, deadline_in(timeout_ns), out);
 }
@@ -203,6 +218,29 @@ int store_parts_late(struct store *s, const char *prefix)
     return error_set(WEFT_ETIMEOUT, "%s: '%s' of %s did not come in time", s->url, prefix, missing);
 }
 
+/* Does a part never come? */
+static int parts_vain(struct store *s, const char *prefix)
+{
+    struct gathering g = {s, prefix};
+    int err = store_in_vain(s);
+    for (int r = 0; r < s->size && err; r++)
+        if (s->vain(s->vain_arg, r) && !part_here(&g, r))
+            return s->vain(s->vain_arg, r); /* once more, for its text */
+    return 0;
+}
+
+/* Gets parts. A rank that may wait in vain waits for a while, asks, and waits on. */
+static int parts_some(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+{
+    for (;;) {
+        int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
+        int err = s->kind->parts(s, prefix, first, packed, count, slice);
+        int vain = err == WEFT_ETIMEOUT && s->vain ? parts_vain(s, prefix) : 0;
+        if (vain || err != WEFT_ETIMEOUT || slice == until)
+            return vain ? vain : err;
+    }
+}
+
 /* Appends what a store has packed. */
 static int parts_append(struct store_parts *p, size_t *cap, int *rank, const unsigned char *packed, int count)
 {
@@ -236,7 +274,7 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
     unsigned char *packed = malloc(STORE_PARTS);
     err = p.bytes && p.at && packed ? 0 : error_nomem();
     for (int r = 0, count; r < s->size && !err;) {
-        err = s->kind->parts(s, prefix, r, packed, &count, until);
+        err = parts_some(s, prefix, r, packed, &count, until);
         if (!err)
             err = parts_append(&p, &cap, &r, packed, count);
     }

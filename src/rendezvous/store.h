@@ -28,8 +28,10 @@
 struct store_opts {
     const char *name; /* of the group of ranks that meets; NULL or empty: the whole job */
     int rank, size;
-    const char *token;  /* for tcp:; NULL: there is none */
-    int64_t timeout_ns; /* within which all ranks must have opened the store */
+    const char *token;                /* for tcp:; NULL: there is none */
+    int64_t timeout_ns;               /* within which all ranks must have opened the store */
+    int (*vain)(void *arg, int rank); /* as store_watch */
+    void *vain_arg;
 };
 
 struct store;
@@ -68,6 +70,12 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
                  struct store_parts *out);
 void store_parts_free(struct store_parts *p);
 
+/* From here on `vain` is asked now and then while this rank waits for others to come or to give their part of a gather:
+ * is it in vain to wait for that rank (-1: for any of them)? It returns 0, or the error, with its text set, with which
+ * the wait then ends. A gather does not end for a rank whose part is there. NULL: never. A store that store_again makes
+ * is watched as the store that it is made from, and `vain` gets its numbers. */
+void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg);
+
 /* Collective among the survivors of a failure: opens a store for the n ranks of s in the list, which are numbered in
  * its order. The caller is one of them. If the rank that served s is not among them, the lowest of them serves the new
  * store. The caller must still close s; if it serves s, it closes the new store first. */
@@ -80,6 +88,8 @@ struct store {
     int rank, size;
     char name[STORE_NAME_MAX + 1];
     char *url; /* for texts */
+    int (*vain)(void *arg, int rank);
+    void *vain_arg;
 };
 
 #define STORE_PARTS (STORE_VALUE_MAX + 4)
@@ -105,6 +115,7 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
 void store_free(struct store *s);
 extern const struct store_kind store_file, store_tcp, store_pmix; /* each in the file of its name */
 
+int store_in_vain(const struct store *s);                             /* 0: the rank may wait on */
 int store_check_opts(const char *url, const struct store_opts *opts); /* url is for the text */
 int store_late(const struct store *s, const char *key);               /* sets and returns WEFT_ETIMEOUT */
 bool store_word(const char *text, size_t len, size_t most); /* is this 1 to `most` letters that a key may have? */

@@ -144,7 +144,7 @@ static int go_on(const struct life *l, struct told *told, int rank, weft_comm *c
         origin[i] = origin[list[i]];
     t->left = (int)n;
     char text[300];
-    err = work(*next, 40, NULL, text);
+    err = work(*next, gone < 0 ? 40 : 1 << 30, NULL, text); /* a rank that is to end will */
     LOG(t, "| work %d%s%s", err, err ? ": " : "", err ? text : "");
     return err;
 }
@@ -289,8 +289,23 @@ static void survivors_of_one_death_agree(void **state)
     campaign(true, false, test_share(12, 500), 11);
 }
 
+static void survivors_of_two_deaths_agree_on_one_host(void **state)
+{
+    (void)state;
+    campaign(false, true, test_share(30, 500), 12);
+}
+
+static void survivors_of_two_deaths_agree(void **state)
+{
+    (void)state;
+    hosts_need_wire();
+    campaign(true, true, test_share(12, 500), 13);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree),
+                                       cmocka_unit_test(survivors_of_two_deaths_agree_on_one_host),
+                                       cmocka_unit_test(survivors_of_two_deaths_agree)};
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }
