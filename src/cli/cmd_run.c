@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
@@ -17,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/ended.h"
 #include "cli/cli.h"
 #include "cli/run/rank_output.h"
 #include "cli/run/watchdog.h"
@@ -47,6 +49,7 @@ struct job {
     pid_t *pids;              /* 0: has ended */
     struct rank_output *tags; /* two for each rank */
     struct pollfd *polls;
+    int ended;           /* the file that says which rank has ended first; -1: none */
     int left, code;      /* ranks that run; the first exit code that is not 0 */
     bool ending, unread; /* unread: the reader of this command's output is gone */
     bool failed;         /* `code` is that of a rank */
@@ -117,6 +120,12 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     setenv("WEFT_URL", j->url, 1);
     if (j->at)
         setenv("WEFT_AT", j->at, 1);
+    char file[64];
+    snprintf(file, sizeof file, "/proc/%ld/fd/%d", (long)j->launcher, j->ended);
+    if (j->ended >= 0)
+        setenv("WEFT_ENDED", file, 1);
+    else
+        unsetenv("WEFT_ENDED");
     if (j->token)
         setenv("WEFT_TOKEN", j->token, 1);
     if (j->hosts) {
@@ -137,6 +146,14 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     fprintf(stderr, "weft run: %s: %s\n", j->argv[0], strerror(errno));
     fflush(stderr);
     _exit(code);
+}
+
+/* For ranks that wait for the others: ended.h. Without it they wait for their deadline. */
+static void write_ended(const struct job *j, int rank, int code)
+{
+    struct ended_record r = {.magic = ENDED_MAGIC, .rank = rank, .code = code, .size = (int32_t)j->ranks};
+    if (j->ended >= 0)
+        (void)!pwrite(j->ended, &r, sizeof r, 0);
 }
 
 /* A rank and what it has started, as an argument of kill(). */
@@ -193,6 +210,8 @@ static void note_end(struct job *j, int rank, const siginfo_t *how)
 {
     bool by_signal = how->si_code != CLD_EXITED;
     int code = by_signal ? 128 + how->si_status : how->si_status;
+    if (j->left == j->ranks) /* it is the first */
+        write_ended(j, rank, by_signal ? -how->si_status : how->si_status);
     if (code && !j->failed && !j->ending) {
         j->failed = true;
         j->code = code;
@@ -347,6 +366,8 @@ static int launch(struct job *j)
     j->pids = calloc(n, sizeof *j->pids);
     j->tags = calloc(2 * n, sizeof *j->tags);
     j->polls = calloc(2 * n + 1, sizeof *j->polls);
+    j->ended = memfd_create("weft-ended", MFD_CLOEXEC);
+    write_ended(j, -1, 0);
     int code = CLI_WRONG;
     if (j->pids && j->tags && j->polls) {
         for (size_t i = 0; i < 2 * n; i++)
@@ -355,6 +376,8 @@ static int launch(struct job *j)
     } else {
         fprintf(stderr, "weft run: no memory for %lld ranks\n", (long long)j->ranks);
     }
+    if (j->ended >= 0)
+        close(j->ended);
     free(j->pids);
     free(j->tags);
     free(j->polls);

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -311,6 +312,15 @@ int environment_job(struct environment_job *job, bool *found)
             return job_of(&launchers[i], job);
     *found = false;
     return 0;
+}
+
+int environment_ended(int rank, int size)
+{
+    struct environment_job job;
+    const char *path = trusted("WEFT_ENDED");
+    if (!path || !variable("WEFT_RANK") || !variable("WEFT_SIZE") || place_in("WEFT_RANK", "WEFT_SIZE", &job))
+        return -1;
+    return job.rank == rank && job.size == size ? ended_open(path, size) : -1;
 }
 
 int environment_no_job(void)

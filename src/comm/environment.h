@@ -47,6 +47,9 @@ struct environment_store {
 int environment_store(const char *at, struct environment_store *out);
 int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
 
+/* A file of base/ended.h, if this process is rank `rank` of `size` of a job of weft run; -1: there is none. */
+int environment_ended(int rank, int size);
+
 const char *environment_modules(void); /* where modules are looked for first; NULL: nowhere */
 int environment_no_job(void);          /* sets and returns the error of a caller that needs a job */
 #endif

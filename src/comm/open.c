@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -19,7 +20,8 @@ static int open_store(struct opening *b)
                               .rank = b->ask.rank,
                               .size = b->ask.size,
                               .token = *b->meet->token ? b->meet->token : NULL,
-                              .timeout_ns = b->ask.wait_ns};
+                              .timeout_ns = b->ask.wait_ns,
+                              .ended = b->ask.ended};
     return store_open(b->meet->at, &opts, &b->store);
 }
 
@@ -71,6 +73,7 @@ static void set_ask(struct opening *b, int rank, int size, int64_t wait_ns, uint
                                     .rank = rank,
                                     .size = size,
                                     .wait_ns = wait_ns,
+                                    .ended = -1,
                                     .host = b->host,
                                     .host_name = b->host_name,
                                     .machine = machine,
@@ -100,6 +103,7 @@ int open_new(const struct transport *t, const char *place, const weft_comm_opts 
     memcpy(b->host_name, e.name, sizeof b->host_name);
     set_ask(b, o->rank, o->ranks, o->deadline_ns, e.machine);
     b->ask.communicator = o->communicator;
+    b->ask.ended = environment_ended(o->rank, o->ranks);
     *out = b;
     return 0;
 }
@@ -107,6 +111,9 @@ int open_new(const struct transport *t, const char *place, const weft_comm_opts 
 int open_join(struct opening *b, struct transport_link **out)
 {
     int err = b->transport->join(&b->ask, out);
+    if (b->ask.ended >= 0)
+        close(b->ask.ended); /* once all have come, ranks may end as they like */
+    b->ask.ended = -1;
     if (err || !b->ask.vain || !b->store)
         return err;
     /* All ranks that are left have joined, or none: again.c says why. */
@@ -158,6 +165,8 @@ void open_free(struct opening *b, int64_t linger_ns)
     if (!b)
         return;
     store_close(b->store, linger_ns);
+    if (b->ask.ended >= 0)
+        close(b->ask.ended);
     free(b->place);
     free(b->meet);
     free(b->modules);

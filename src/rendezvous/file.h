@@ -15,6 +15,7 @@ struct file_store {
     char prefix[96];  /* of the names of files by which ranks find each other in dir */
     char id[FILE_ID]; /* random, of this open: no other open has it */
     struct process_id self;
+    int ended;            /* store_opts.ended */
     unsigned temporaries; /* names of temporary files that were used */
 };
 

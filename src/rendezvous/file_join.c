@@ -277,7 +277,7 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
         if (!err && here == s->base.size)
             err = card_write(s, folder, "all", s->id, "-");
         if (!err && here < s->base.size)
-            err = store_in_vain(&s->base);
+            err = store_look(&s->base, s->ended);
         if (!err && here < s->base.size && last) {
             char missing[192];
             store_missing(missing, sizeof missing, s->base.size, is_here, &folder);
@@ -408,9 +408,8 @@ static int follow(struct file_store *s, const char *hello, const char *lead_name
         close(dir);
         if (!err)
             err = look_round(s, last);
-        int vain = err == FILE_NONE ? store_in_vain(&s->base) : 0;
-        if (vain)
-            return vain;
+        int gone = err == FILE_NONE ? store_look(&s->base, s->ended) : 0;
+        err = gone ? gone : err;
         if (err == FILE_NONE && last)
             err = error_set(WEFT_ETIMEOUT, "file:%s: rank 0 did not come in time", s->dir);
         if (err != FILE_NONE)

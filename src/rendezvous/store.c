@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -19,6 +20,14 @@
 int store_late(const struct store *s, const char *key)
 {
     return error_set(WEFT_ETIMEOUT, "%s: no rank has set '%s' in time", s->url, key);
+}
+
+int store_look(const struct store *s, int ended)
+{
+    char how[80];
+    return ended > 0 && ended_look(ended, how, sizeof how)
+               ? error_set(WEFT_EPEER, "%s: %s before all ranks had opened the store", s->url, how)
+               : store_in_vain(s);
 }
 
 bool store_word(const char *text, size_t len, size_t most)

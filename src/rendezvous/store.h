@@ -28,8 +28,9 @@
 struct store_opts {
     const char *name; /* of the group of ranks that meets; NULL or empty: the whole job */
     int rank, size;
-    const char *token;                /* for tcp:; NULL: there is none */
-    int64_t timeout_ns;               /* within which all ranks must have opened the store */
+    const char *token;  /* for tcp:; NULL: there is none */
+    int64_t timeout_ns; /* within which all ranks must have opened the store */
+    int ended; /* a file of base/ended.h: when a rank of it has ended, this rank waits no more; 0 or -1: none */
     int (*vain)(void *arg, int rank); /* as store_watch */
     void *vain_arg;
 };
@@ -38,7 +39,8 @@ struct store;
 
 /* WEFT_EINVAL (URL, options; no token), WEFT_EUNSUPPORTED (a library is missing), WEFT_EBUSY (the rank is taken),
  * WEFT_EMISMATCH (ranks differ about the size), WEFT_ETIMEOUT (the text names the ranks that did not come),
- * WEFT_ETRANSPORT (wrong token; no such place), WEFT_ENOMEM. After an error this rank counts as one that has not come.
+ * WEFT_EPEER (a rank has ended), WEFT_ETRANSPORT (wrong token; no such place), WEFT_ENOMEM. After an error this rank
+ * counts as one that has not come.
  */
 int store_open(const char *url, const struct store_opts *opts, struct store **out);
 /* The process that serves a store waits until the other ranks have closed theirs, for linger_ns at most; the other
@@ -117,7 +119,9 @@ extern const struct store_kind store_file, store_tcp, store_pmix; /* each in the
 
 int store_in_vain(const struct store *s);                             /* 0: the rank may wait on */
 int store_check_opts(const char *url, const struct store_opts *opts); /* url is for the text */
-int store_late(const struct store *s, const char *key);               /* sets and returns WEFT_ETIMEOUT */
+/* While the store is opened: 0, or sets and returns WEFT_EPEER because a rank has ended. */
+int store_look(const struct store *s, int ended);
+int store_late(const struct store *s, const char *key);     /* sets and returns WEFT_ETIMEOUT */
 bool store_word(const char *text, size_t len, size_t most); /* is this 1 to `most` letters that a key may have? */
 int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
 int store_parts_late(struct store *s,

@@ -98,6 +98,7 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
     struct file_store *s = calloc(1, sizeof *s);
     if (!s)
         return error_nomem();
+    s->ended = o->ended;
     s->dir = strdup(place);
     int err = s->dir ? store_init(&s->base, &store_file, place, o) : error_nomem();
     if (!err)

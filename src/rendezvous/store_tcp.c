@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/math.h"
@@ -38,6 +39,7 @@ struct tcp_store {
     struct frame_end end;
     unsigned char *message, *frame;
     struct server *server; /* NULL: another process serves */
+    int ended;             /* store_opts.ended, until all ranks have joined; otherwise -1 */
     uint64_t full;  /* not 0: the server has said last that it may have this many files open, and has none left */
     bool may_serve; /* this process serves if no other one does */
     int served_by;  /* the rank that serves; -1: the server is not a rank */
@@ -109,9 +111,23 @@ static int lost(struct tcp_store *t, int why)
     return gone(t, text);
 }
 
+/* Waits until the server answers, the time is over, or a rank is known to have ended. */
+static int await_reply(struct tcp_store *t, int64_t until)
+{
+    struct pollfd p = {.fd = t->fd, .events = POLLIN};
+    int left, err = 0;
+    while (t->ended > 0 && !err && (left = deadline_left_ms(until)) > 0 &&
+           poll(&p, 1, left < ENDED_LOOK_MS ? left : ENDED_LOOK_MS) <= 0)
+        err = store_look(&t->base, t->ended);
+    return err;
+}
+
 static int take_reply(struct tcp_store *t, int64_t until, struct frame_reply *r)
 {
     unsigned char length[FRAME_LENGTH];
+    int err = await_reply(t, until);
+    if (err)
+        return err;
     int why = recv_all(t->fd, length, sizeof length, until);
     size_t n = why ? 0 : frame_length(length);
     if (!why && n)
@@ -257,6 +273,8 @@ static int join(struct tcp_store *t, int64_t until)
         return AGAIN;
     }
     t->served_by = err ? -1 : (int)r.number;
+    if (!err)
+        t->ended = -1;
     return err;
 }
 
@@ -310,7 +328,7 @@ static int keep_trying(struct tcp_store *t, int64_t until)
         return err;
     for (int64_t pause = RETRY_NS;; deadline_pause(&pause, RETRY_MOST_NS, until)) {
         bool last = deadline_now() >= until;
-        err = store_in_vain(&t->base);
+        err = store_look(&t->base, t->ended);
         if (!err)
             err = serve_if_free(t);
         if (err)
@@ -365,6 +383,7 @@ int store_tcp_open_at(const struct store_kind *kind, const char *place, const st
         return error_nomem();
     }
     t->fd = t->spare = t->served_by = -1;
+    t->ended = o->ended;
     t->may_serve = listener == STORE_TCP_IF_FREE;
     int err = store_init(&t->base, kind, place, o);
     if (listener >= 0 && err)

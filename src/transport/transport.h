@@ -44,6 +44,7 @@ struct transport_ask {
     const char *place; /* the URL after its colon */
     int rank, size;    /* size 0: the URL or the launcher says how many ranks there are */
     int64_t wait_ns;
+    int ended; /* a file of base/ended.h: when a rank has ended, the group cannot form any more; -1: none */
     /* for groups on several hosts */
     const char *host;      /* ranks with the same text are on the same host */
     const char *host_name; /* the host's name for messages; may be empty */

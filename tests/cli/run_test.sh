@@ -61,6 +61,20 @@ run 5 -n 2 -- sh -c 'trap "" TERM; test "$WEFT_RANK" = 1 && { read -r x <"$0"; e
     "$work/fifo"
 pgrep -f "$work/fifo" >/dev/null && complain "a rank that ignores TERM is left"
 
+# A rank that ends well before it has opened the comm: the others are told at once, however they meet, and not at their deadline.
+for how in "--on shm:" "--on tcp:" "--on tcp: --at tcp:" "--hosts 2"; do
+    [ "$how" != "--hosts 2" ] || "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null || continue
+    scheme=${how#--on } scheme=${scheme%% *}
+    [ "$how" != "--hosts 2" ] || scheme=auto:
+    # shellcheck disable=SC2086  # options
+    WEFT_DEADLINE_MS=200000 timeout 60 "$WEFT_BIN" run -n 3 $how -- sh -c 'test "$WEFT_RANK" = 1 && exit 0
+        exec "$0" check --on "$1" "f32[64/x] @x3" "f32[64] @x3"' "$WEFT_BIN" "$scheme" >"$work/out" 2>"$work/err" </dev/null
+    code=$?
+    [ $code = 1 ] || complain "$how: a rank that ends before it opens the comm: exit code $code: $(cat "$work/err")"
+    grep -q "rank 1 ended with code 0 before all ranks had opened the" "$work/err" || grep -q libsodium "$work/err" ||
+        complain "$how: a rank that ends before it opens the comm: $(cat "$work/err")"
+done
+
 # start ARGUMENTS...: a job whose ranks write their numbers to a file and wait; sets launcher and pids.
 start()
 {

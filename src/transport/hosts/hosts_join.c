@@ -193,6 +193,7 @@ static int name_hosts(struct transport_hosts *h, const struct record *all, bool 
 static int join_home(struct hosts_link *l, const struct transport_ask *ask, const struct record *name, int near_size)
 {
     struct transport_ask inner = *ask;
+    inner.ended = -1; /* other hosts may be ready, and their ranks at their end, before this one is */
     char place[64];
     inner.rank = l->hosts.near[l->base.rank];
     inner.size = near_size;

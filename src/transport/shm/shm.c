@@ -48,6 +48,7 @@ static int shm_join(const struct transport_ask *ask, struct transport_link **out
         return error_nomem();
     l->base = (struct transport_link){.transport = &transport_shm, .rank = rank, .size = size};
     l->claim = -1;
+    l->ended = ask->ended;
     snprintf(l->name, sizeof l->name, "%s", place);
     l->home = home_new(size);
     int err = l->home ? shm_meet(l, ask) : error_nomem();

@@ -71,6 +71,7 @@ struct shm_link {
     int claim;               /* the socket whose name says that this rank is here */
     char name[SHM_NAME + 1];
     char late[256]; /* why a host has given up */
+    int ended;      /* transport_ask.ended, while the ranks meet */
 };
 
 /* ---- shm_meet.c ---- */

@@ -24,6 +24,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/process.h"
@@ -363,7 +364,10 @@ static int gather(struct host *h, int64_t until)
         for (int r = 0; r < size; r++)
             h->polls[r] = (struct pollfd){.fd = h->peers[r], .events = POLLIN};
         h->polls[size] = (struct pollfd){.fd = h->listener, .events = POLLIN};
-        int n = poll(h->polls, (nfds_t)size + 1, wait_ms(h->ask, until));
+        int wait = wait_ms(h->ask, until);
+        if (h->link->ended >= 0 && wait > ENDED_LOOK_MS)
+            wait = ENDED_LOOK_MS;
+        int n = poll(h->polls, (nfds_t)size + 1, wait);
         if (n < 0 && errno != EINTR)
             return socket_error(h->link, errno);
         int err = 0;
@@ -376,6 +380,9 @@ static int gather(struct host *h, int64_t until)
             return h->differ[0] ? disagree(h, until) : err;
         if (h->nready < size - 1 && (err = transport_in_vain(h->ask)))
             return err;
+        char how[80];
+        if (h->nready < size - 1 && ended_look(h->link->ended, how, sizeof how))
+            return error_set(WEFT_EPEER, "shm:%s: %s before all ranks had opened the comm", h->link->name, how);
         if (h->nready < size - 1 && core_now() >= until)
             return missing(h->link, h->ask->wait_ns);
     }
