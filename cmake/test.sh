@@ -13,15 +13,15 @@ failures=() skips=()
 fail() { failed=$((failed + 1)); failures+=("$1"); }
 skip() { skipped=$((skipped + 1)); skips+=("$1"); }
 
-# build_tree SUITE TREE CMAKE-OPTIONS...
+# build_tree SUITE TREE TARGET CMAKE-OPTIONS...
 build_tree()
 {
-    local suite=$1 tree=$2 log=$2/build.log
-    shift 2
+    local suite=$1 tree=$2 target=$3 log=$2/build.log
+    shift 3
     mkdir -p "$tree"
     # shellcheck disable=SC2086  # CMAKE_ARGS is a list
     if ! { cmake -S . -B "$tree" -DWEFT_DEVELOPER=ON ${CMAKE_ARGS:-} "$@" &&
-        MAKEFLAGS=--no-print-directory cmake --build "$tree" --parallel "$jobs"; } >"$log" 2>&1; then
+        MAKEFLAGS=--no-print-directory cmake --build "$tree" --target "$target" --parallel "$jobs"; } >"$log" 2>&1; then
         grep -vE '^\[ *[0-9]+%\]|^-- ' "$log" | head -n 60
         fail "$suite: the build failed, see $log"
         return 1
@@ -63,13 +63,23 @@ read_junit()
     ' "$1"
 }
 
-# run_ctest SUITE TREE CTEST-OPTIONS...
+# run_ctest SUITE TREE EXCLUDE CTEST-OPTIONS...: the tests without a label that matches EXCLUDE (empty: all). Those labelled
+# waits need time and no core: they run last, more of them at once than there are cores.
 run_ctest()
 {
-    local suite=$1 tree=$2 status name reason
-    shift 2
+    local suite=$1 tree=$2 exclude=$3
+    shift 3
+    run_pass "$suite" "$tree" "$jobs" -LE "^(waits${exclude:+|$exclude})\$" "$@"
+    run_pass "$suite" "$tree" $((3 * jobs)) -L '^waits$' ${exclude:+-LE "^($exclude)\$"} "$@"
+}
+
+# run_pass SUITE TREE JOBS CTEST-OPTIONS...
+run_pass()
+{
+    local suite=$1 tree=$2 at_once=$3 status name reason
+    shift 3
     rm -f "$tree/junit.xml"
-    ${launcher:-} ctest --test-dir "$tree" --output-on-failure --parallel "$jobs" --no-tests=ignore \
+    ${launcher:-} ctest --test-dir "$tree" --output-on-failure --parallel "$at_once" --no-tests=ignore \
         --no-label-summary --test-output-size-passed 1000000 --output-junit junit.xml "$@"
     if [ ! -f "$tree/junit.xml" ]; then
         fail "$suite: ctest gave no result"
@@ -86,46 +96,47 @@ run_ctest()
 
 suite_ordinary()
 {
-    build_tree ordinary "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
-    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-15} run_ctest ordinary "$build"
+    build_tree ordinary "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
+    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-15} run_ctest ordinary "$build" ""
 }
 
 # A quick share of the ordinary tests: those that are not labelled long, with small counts.
 suite_check()
 {
-    build_tree check "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
-    WEFT_TEST_SHARE=${WEFT_CHECK_SHARE:-2} run_ctest check "$build" -LE long
+    build_tree check "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
+    WEFT_TEST_SHARE=${WEFT_CHECK_SHARE:-2} run_ctest check "$build" long
 }
 
 suite_soak()
 {
-    build_tree soak "$build" -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60 || return
-    WEFT_TEST_SHARE=full run_ctest soak "$build"
+    build_tree soak "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60 || return
+    WEFT_TEST_SHARE=full run_ctest soak "$build" ""
 }
 
 # The ordinary tests with small counts, in a tree that counts which lines are run. Without vector loops by the compiler's
 # own choice, and with counters that threads share.
 suite_coverage()
 {
-    build_tree coverage "$build-coverage" -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=3 -DCMAKE_BUILD_TYPE=Debug \
+    build_tree coverage "$build-coverage" all -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=3 -DCMAKE_BUILD_TYPE=Debug \
         -DCMAKE_C_FLAGS_DEBUG="-O1 -g --coverage -fprofile-update=atomic" || return
     find "$build-coverage" -name '*.gcda' -delete
-    WEFT_TEST_SHARE=${WEFT_COVERAGE_SHARE:-2} run_ctest coverage "$build-coverage" -E '^(instructions|lower_speed|tidy|format)$'
+    WEFT_TEST_SHARE=${WEFT_COVERAGE_SHARE:-2} run_ctest coverage "$build-coverage" "" -E '^(instructions|lower_speed|tidy|format)$'
     python3 cmake/coverage.py . "$build-coverage" || fail "coverage: no figures"
 }
 
-sanitized="-O1 -g"
+# Lines of the source are enough for the reports: with all of -g gcc takes a fifth longer.
+sanitized="-O1 -g1"
 
 suite_asan()
 {
-    build_tree asan "$build-asan" -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
+    build_tree asan "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
         -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
-    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan"
+    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan" ""
 }
 
 suite_tsan()
 {
-    build_tree tsan "$build-tsan" -DWEFT_TESTS=ON -DWEFT_SANITIZE=thread -DWEFT_TIMEOUT_SCALE=3 \
+    build_tree tsan "$build-tsan" tests_threads -DWEFT_TESTS=ON -DWEFT_SANITIZE=thread -DWEFT_TIMEOUT_SCALE=3 \
         -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
     # Some kernels place mappings where TSan keeps its shadow; without randomised addresses they do not.
     local launcher=
@@ -138,7 +149,7 @@ suite_tsan()
             return
         fi
     fi
-    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-2} run_ctest tsan "$build-tsan" -L threads
+    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-2} run_ctest tsan "$build-tsan" "" -L threads
 }
 
 # The kept corpus is read, what is found goes to the build tree.
@@ -164,7 +175,7 @@ suite_fuzz()
         skip "fuzz: clang with libFuzzer is not installed (${#names[@]} fuzzers)"
         return
     fi
-    build_tree fuzz "$tree" -DCMAKE_C_COMPILER=clang -DWEFT_FUZZ=ON \
+    build_tree fuzz "$tree" fuzzers -DCMAKE_C_COMPILER=clang -DWEFT_FUZZ=ON \
         -DWEFT_SANITIZE=fuzzer-no-link,address,undefined -DCMAKE_BUILD_TYPE=Debug \
         -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
     echo "fuzz: ${names[*]}, $fuzz_seconds s each"

@@ -34,3 +34,12 @@ bool open_files_allow(size_t n)
     limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max > n ? (rlim_t)n : limit.rlim_max;
     return !setrlimit(RLIMIT_NOFILE, &limit) && open_files_limit() >= n;
 }
+
+bool open_files_allow_more(size_t n, size_t *need)
+{
+    size_t has = open_files_count();
+    if (!has) /* not even that could be found out: there is no file left, or no /proc */
+        has = open_files_limit() < 4096 ? open_files_limit() : 0;
+    *need = has + n;
+    return open_files_allow(*need);
+}

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+
 /* The first bytes of a small file as a text; empty if there is none. */
 static void read_text(const char *path, char *text, size_t cap)
 {
@@ -49,6 +51,17 @@ bool process_ending(int64_t pid)
     for (int field = 2; field < 9 && at; field++)
         at = strchr(at + 1, ' ');
     return !at || strtoul(at, NULL, 10) & PF_EXITING;
+}
+
+uint64_t process_net(void)
+{
+    char boot[64];
+    struct stat net;
+    read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    if (!*boot || stat("/proc/self/ns/net", &net))
+        return 0;
+    uint64_t h = hash_u64(hash_bytes(net.st_dev, boot, strlen(boot)), net.st_ino);
+    return h ? h : 1;
 }
 
 void process_self(struct process_id *out)

@@ -19,6 +19,10 @@ struct process_id {
     int64_t pid;
 };
 
+/* Equal for processes that share a network namespace, and different for others, also of other machines; 0: not known.
+ */
+uint64_t process_net(void);
+
 void process_self(struct process_id *out);
 enum process_fate { PROCESS_HERE, PROCESS_GONE, PROCESS_ELSEWHERE /* not known from here */ };
 enum process_fate process_judge(const struct process_id *p);

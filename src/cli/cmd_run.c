@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,8 +29,10 @@
 #include "tool/temp_folder.h"
 #include "weft/store.h"
 
-#define GRACE_MS 2000 /* between TERM and KILL, when a rank has failed */
-#define GRACE_S 10    /* between a signal that is to end the job and KILL; --grace */
+#define TOKEN_BYTES 32
+#define SPARE_FILES 64 /* beside the pipes of ranks */
+#define GRACE_MS 2000  /* between TERM and KILL, when a rank has failed */
+#define GRACE_S 10     /* between a signal that is to end the job and KILL; --grace */
 #define GRACE_S_MAX 86400
 
 struct job {
@@ -44,7 +47,9 @@ struct job {
     bool terminal; /* rank 0 reads from a terminal, so it stays in the launcher's process group */
     pid_t launcher;
     cpu_set_t cores;
-    sigset_t mask;            /* the signal mask as it was before */
+    sigset_t mask;       /* the signal mask as it was before */
+    struct rlimit files; /* the limit of open files as it was, if `limited` */
+    bool limited;
     int signals;              /* the signalfd */
     pid_t *pids;              /* 0: has ended */
     struct rank_output *tags; /* two for each rank */
@@ -110,6 +115,8 @@ static void become_rank(const struct job *j, int rank, int out, int err)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != j->launcher)
         _exit(128 + SIGKILL);
+    if (j->limited)
+        setrlimit(RLIMIT_NOFILE, &j->files);
     if (rank || !j->terminal)
         setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &j->mask, NULL);
@@ -345,6 +352,23 @@ static int make_folder(struct job *j, char *at, size_t cap)
     return CLI_OK;
 }
 
+/* A token that nobody else knows, for the sockets of the ranks, unless the user has set one. A store over TCP makes its
+ * own. */
+static int make_token(struct job *j, char token[2 * TOKEN_BYTES + 1])
+{
+    unsigned char random[TOKEN_BYTES];
+    if (getenv("WEFT_TOKEN") || getenv("WEFT_TOKEN_FILE") || !strncmp(j->at, "tcp:", 4))
+        return CLI_OK;
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        fprintf(stderr, "weft run: no random number: %s\n", strerror(errno));
+        return CLI_WRONG;
+    }
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(token + 2 * i, 3, "%02x", random[i]);
+    j->token = token;
+    return CLI_OK;
+}
+
 /* Called by the launcher, or by the watchdog if the launcher was killed. */
 static void clean_up(void *arg)
 {
@@ -352,6 +376,20 @@ static void clean_up(void *arg)
     if (j->hosts)
         netns_remove(&j->netns);
     temp_folder_remove(&j->folder);
+}
+
+/* Two pipes for each rank whose lines are tagged. The ranks get the limit as it was. If the system does not permit that
+ * many, a rank that cannot be started is named. */
+static void allow_pipes(struct job *j)
+{
+    struct rlimit more;
+    rlim_t need = 2 * (rlim_t)j->ranks + SPARE_FILES;
+    j->limited = !getrlimit(RLIMIT_NOFILE, &j->files);
+    more = j->files;
+    if (!j->limited || !j->tag || more.rlim_cur == RLIM_INFINITY || more.rlim_cur >= need)
+        return;
+    more.rlim_cur = more.rlim_max == RLIM_INFINITY || more.rlim_max > need ? need : more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
 }
 
 static int launch(struct job *j)
@@ -363,6 +401,7 @@ static int launch(struct job *j)
         CPU_ZERO(&j->cores);
         CPU_SET(0, &j->cores);
     }
+    allow_pipes(j);
     j->pids = calloc(n, sizeof *j->pids);
     j->tags = calloc(2 * n, sizeof *j->tags);
     j->polls = calloc(2 * n + 1, sizeof *j->polls);
@@ -444,12 +483,14 @@ static int watch_and_launch(struct job *j)
 /* Makes the hosts to play, and removes afterwards what it made. */
 static int set_up_and_launch(struct job *j, bool wide)
 {
-    char at[sizeof j->folder.path + 8], why[256];
+    char at[sizeof j->folder.path + 8], token[2 * TOKEN_BYTES + 1], why[256];
     int code = watch_signals(j);
     if (code)
         return code;
     if (wide && !j->at)
         code = make_folder(j, at, sizeof at);
+    if (wide && !code)
+        code = make_token(j, token);
     if (!code && j->hosts && !netns_make((int)j->hosts, &j->netns, why, sizeof why)) {
         fprintf(stderr, "weft run: hosts cannot be played here: %s\n", why);
         j->hosts = 0;

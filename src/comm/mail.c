@@ -115,19 +115,25 @@ static bool pass_on_votes(weft_comm *c)
 
 /* ---- what comes ---- */
 
-/* Is the packet well formed, and may its sender say something about that rank? */
-static bool is_sound(const weft_comm *c, const struct mail_packet *m, size_t n)
+/* Is the packet well formed, and may its sender say that of the rank? A rank speaks for itself. The first rank of a
+ * host also votes for the others of its host. */
+static bool is_sound(const weft_comm *c, int peer, const struct mail_packet *m, size_t n)
 {
+    const struct transport_hosts *h = c->link->hosts;
     size_t text = n - offsetof(struct mail_packet, text);
-    return n > offsetof(struct mail_packet, text) && n <= sizeof *m && m->rank >= 0 && m->rank < c->size &&
-           transport_elsewhere(c->link, m->rank) && memchr(m->text, 0, text) != NULL;
+    if (n <= offsetof(struct mail_packet, text) || n > sizeof *m || m->rank < 0 || m->rank >= c->size ||
+        !transport_elsewhere(c->link, m->rank) || !memchr(m->text, 0, text))
+        return false;
+    if (m->kind == VOTE)
+        return h->host[peer] == h->host[m->rank] && h->firsts[h->host[peer]] == peer;
+    return m->rank == peer;
 }
 
 static void take(weft_comm *c, int peer, const void *packet, size_t n)
 {
     struct mail_packet m;
     memcpy(&m, packet, n < sizeof m ? n : sizeof m);
-    if (!is_sound(c, &m, n))
+    if (!is_sound(c, peer, &m, n))
         return;
     switch (m.kind) {
     case VOTE: {
@@ -192,7 +198,14 @@ static bool pass(struct comm_task *t, bool idle)
     (void)idle;
     weft_comm *c = ((struct mail *)t)->comm;
     bool moved = receive(c);
-    return pass_on_votes(c) || moved;
+    moved |= pass_on_votes(c);
+    size_t files = c->link->hosts->wire->files;
+    if (files && !core_failed(c->group)) /* otherwise the peers that it cannot connect with would be blamed */
+        comm_fail(c, WEFT_ETRANSPORT,
+                  "rank %d may have %zu files open, which is too few for its connections: raise its "
+                  "limit (ulimit -n)",
+                  c->rank, files);
+    return moved;
 }
 
 static void mail_close(struct comm_task *t)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/blake2s.h"
 #include "base/error.h"
 #include "base/hash.h"
 
@@ -23,6 +24,21 @@ static int open_store(struct opening *b)
                               .timeout_ns = b->ask.wait_ns,
                               .ended = b->ask.ended};
     return store_open(b->meet->at, &opts, &b->store);
+}
+
+/* The key of the token, for sockets. Each comm has its own. */
+static void set_key(struct opening *b)
+{
+    static const char what[] = "weft comm key";
+    struct blake2s h;
+    b->ask.key = NULL;
+    if (!b->meet || !*b->meet->token)
+        return;
+    blake2s_begin(&h, sizeof b->key, what, sizeof what);
+    blake2s_add(&h, b->meet->token, strlen(b->meet->token) + 1);
+    blake2s_add(&h, b->place, strlen(b->place));
+    blake2s_end(&h, b->key);
+    b->ask.key = b->key;
 }
 
 /* For the wire: gathers the same number of bytes from every rank and gives them to all. */
@@ -81,6 +97,7 @@ static void set_ask(struct opening *b, int rank, int size, int64_t wait_ns, uint
                                     .gather_arg = b,
                                     .modules = b->modules,
                                     .wire = b->wire};
+    set_key(b);
 }
 
 int open_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct opening **out)
@@ -165,6 +182,7 @@ void open_free(struct opening *b, int64_t linger_ns)
     if (!b)
         return;
     store_close(b->store, linger_ns);
+    blake2s_wipe(b->key, sizeof b->key);
     if (b->ask.ended >= 0)
         close(b->ask.ended);
     free(b->place);

@@ -12,7 +12,8 @@ struct opening {
     char *place, *modules, *wire;
     struct environment_store *meet; /* where ranks on several hosts meet; NULL: not known */
     char host[160], host_name[64];
-    struct store *store; /* of this group; NULL: none was needed */
+    struct store *store;   /* of this group; NULL: none was needed */
+    unsigned char key[32]; /* ask.key points to it, if there is a token */
     int gathers;
     int generation; /* how often it was opened again */
 };

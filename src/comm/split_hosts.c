@@ -68,7 +68,7 @@ static void send_list(const struct split *s, int peer)
 static void take_list(struct split *s, int peer, const struct split_mail *m)
 {
     uint32_t n = m->bytes / (uint32_t)sizeof *s->ranks;
-    if (peer != s->asked || !s->theirs || m->total > (uint32_t)s->parent->size || m->at > m->total - n)
+    if (peer != s->asked || !s->theirs || m->total > (uint32_t)s->parent->size || n > m->total || m->at > m->total - n)
         return;
     s->theirs->n = (int32_t)m->total;
     memcpy(s->theirs->ranks + m->at, m->data, n * sizeof *s->ranks);
@@ -176,11 +176,22 @@ static bool pass(struct comm_task *t, bool idle)
     return moved;
 }
 
+/* The founder of a host speaks for the ranks of the new group that are there. */
+static bool is_founder_of(const struct split *s, int peer, int rank)
+{
+    const struct transport_hosts *h = s->parent->link->hosts;
+    for (int i = 0; i < s->n; i++)
+        if (h->host[s->ranks[i]] == h->host[s->ranks[rank]])
+            return s->ranks[i] == peer;
+    return false;
+}
+
 /* Pieces of a share come in order. */
-static void take_share(struct split *s, const struct split_mail *m)
+static void take_share(struct split *s, int peer, const struct split_mail *m)
 {
     if (!s->passed || m->rank < 0 || m->rank >= s->n || m->round >= ROUNDS || m->total > SHARE_MOST ||
-        m->bytes > m->total || m->at > m->total - m->bytes || !transport_elsewhere(s->parent->link, s->ranks[m->rank]))
+        m->bytes > m->total || m->at > m->total - m->bytes ||
+        !transport_elsewhere(s->parent->link, s->ranks[m->rank]) || !is_founder_of(s, peer, m->rank))
         return;
     struct share *sh = share_of(s, m->round, m->rank);
     memcpy(sh->data + m->at, m->data, m->bytes);
@@ -204,7 +215,7 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
     switch (m.kind) {
     case ASK: send_list(s, peer); break;
     case LIST: take_list(s, peer, &m); break;
-    case SHARE: take_share(s, &m); break;
+    case SHARE: take_share(s, peer, &m); break;
     default: break;
     }
 }

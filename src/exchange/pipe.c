@@ -33,7 +33,7 @@
 #include <sched.h>
 #include <string.h>
 
-#define HEAD 16
+#define HEAD PIPE_FRAME
 #define LINE 64
 #define FETCHED 4 /* lines */
 

@@ -18,6 +18,7 @@
 
 #define PIPE_LEAST ((size_t)32 << 10) /* bytes of a pipe: a power of two between these */
 #define PIPE_MOST ((size_t)256 << 10)
+#define PIPE_FRAME 16 /* bytes of a frame are a multiple of it */
 
 /* What is shared of one pipe, in memory of its writer. */
 struct pipe_ring {

@@ -154,6 +154,9 @@ int pipe_wire_connect_in(struct pipes *p, struct pipe_in *in)
 {
     uint64_t bytes = pipe_wire_peer(p, in->peer)->ring_bytes;
     size_t all = sizeof *in->ring + bytes;
+    if (bytes < PIPE_LEAST || bytes > PIPE_MOST || bytes & (bytes - 1))
+        return error_set(WEFT_ETRANSPORT, "rank %d says that its pipe has %llu bytes", in->peer,
+                         (unsigned long long)bytes);
     in->bytes = bytes;
     in->ring = aligned_alloc(CORE_LINE, all);
     int err = make_pieces(p, in->peer, false, &in->wire);
@@ -245,7 +248,10 @@ static bool receive_pieces(struct pipes *p, struct pipe_in *in)
         if (err != 1)
             break;
         w->ended++;
-        pipe_span(in->ring, in->bytes, at, at + m->got, m->got, &next);
+        if (m->got % PIPE_FRAME || pipe_span(in->ring, in->bytes, at, at + m->got, m->got, &next) != m->got) {
+            err = error_set(WEFT_ETRANSPORT, "what came is not a row of whole frames");
+            break;
+        }
         atomic_store_explicit(&w->at, next, memory_order_release); /* pairs with pipe_wire_some */
         moved = true;
     }
@@ -354,10 +360,11 @@ static void hear(struct pipes *p, int peer, const struct pipe_mail *m)
         f->answered = true;
         f->sends = m->a & SENDS;
         f->receives = m->a & RECEIVES;
-        f->ring_bytes = m->b;
+        f->ring_bytes = f->sends ? m->b : 0;
         break;
-    case READ:
-        if (o && o->ring)
+    case READ: /* what has left, and no less than before */
+        if (o && o->ring && o->wire && m->a <= at_of(o->wire) &&
+            m->a >= atomic_load_explicit(&o->ring->read, memory_order_relaxed))
             atomic_store_explicit(&o->ring->read, m->a, memory_order_seq_cst);
         break;
     case BALLOT: ballot(p, peer, m->a); break;

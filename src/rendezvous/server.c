@@ -40,7 +40,7 @@
 
 #define EVENTS 64
 #define REST_NS INT64_C(50000000)     /* before the next try, when the system is out of sockets */
-#define OUT_MOST ((size_t)64 << 20)   /* bytes not sent yet, beyond which gathers have to wait */
+#define OUT_MOST ((size_t)64 << 20)   /* bytes not sent yet, beyond which large replies have to wait */
 #define SPARE_FILES 64                /* that this process may need beside connections */
 #define OTHERS_NS INT64_C(1000000000) /* for which a count of them will do */
 
@@ -245,7 +245,7 @@ static void settle(struct server *s, struct server_socket *c, int64_t now)
     file_away(s, c);
 }
 
-/* Settles what the events and the state have touched. Replies to gathers are made one by one, as they can be sent. */
+/* Settles what the events and the state have touched. Large replies are made one by one, as they can be sent. */
 static void settle_all(struct server *s, int64_t now)
 {
     do {

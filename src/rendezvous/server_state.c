@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/math.h"
 
+#define SMALL 1024                  /* bytes of a value that is given at once */
 #define LATE_NS INT64_C(1000000000) /* for which a text about missing ranks is given to other clients, too */
 
 /* One store: the clients that opened the same name, one for each rank. A second open of a rank belongs to the next
@@ -54,6 +55,16 @@ static void wait_at(struct server_state *d, struct server_client *c, struct list
     c->waits = true;
     list_append(where, &c->waiting);
     wheel_add(&d->wheel, &c->timer, until);
+}
+
+/* The client's reply can be made, and it is large: the caller of the state says when. */
+static void be_ready(struct server_state *d, struct server_client *c)
+{
+    d->steps++;
+    list_remove(&c->waiting);
+    wheel_remove(&d->wheel, &c->timer);
+    c->waits = true;
+    list_append(&d->ready, &c->waiting);
 }
 
 static void give(struct server_state *d, struct server_client *c, int code, int64_t number, const void *value,
@@ -237,15 +248,13 @@ bool server_state_joining(const struct server_client *c)
 
 /* ---- requests ---- */
 
-/* The clients that wait for a prefix can be answered now. */
-static void wake(struct server_state *d, struct server_prefix *p)
+static void give_value(struct server_state *d, struct server_client *c, struct server_entry *e)
 {
-    for (struct list *n; (n = list_first(&p->waiting)); d->steps++) {
-        struct server_client *w = LIST_OF(n, struct server_client, waiting);
-        list_remove(&w->waiting);
-        wheel_remove(&d->wheel, &w->timer);
-        list_append(&d->ready, &w->waiting);
-    }
+    c->entry = e;
+    if (e->bytes > SMALL)
+        be_ready(d, c);
+    else
+        give(d, c, 0, 0, e->value, e->bytes);
 }
 
 static void set(struct server_state *d, struct server_client *c, const struct frame_request *r)
@@ -259,9 +268,9 @@ static void set(struct server_state *d, struct server_client *c, const struct fr
     }
     give(d, c, 0, 0, NULL, 0);
     for (struct list *n; (n = list_first(&e->waiting));)
-        give(d, LIST_OF(n, struct server_client, waiting), 0, 0, e->value, e->bytes);
-    if (whole)
-        wake(d, whole);
+        give_value(d, LIST_OF(n, struct server_client, waiting), e);
+    for (struct list *n; whole && (n = list_first(&whole->waiting));)
+        be_ready(d, LIST_OF(n, struct server_client, waiting));
 }
 
 static void get(struct server_state *d, struct server_client *c, const struct frame_request *r, int64_t now)
@@ -269,7 +278,7 @@ static void get(struct server_state *d, struct server_client *c, const struct fr
     struct server_keys *k = &c->session->keys;
     struct server_entry *e = server_keys_entry(k, r->key, r->key_len, false);
     if (e && e->value) {
-        give(d, c, 0, 0, e->value, e->bytes);
+        give_value(d, c, e);
     } else if (!r->wait_ms) {
         refuse(d, c, WEFT_ETIMEOUT, "");
     } else if (!e && !(e = server_keys_entry(k, r->key, r->key_len, true))) {
@@ -298,7 +307,10 @@ bool server_state_next(struct server_state *d)
     if (!n)
         return false;
     struct server_client *c = LIST_OF(n, struct server_client, waiting);
-    give_parts(d, c, c->prefix);
+    if (c->entry)
+        give(d, c, 0, 0, c->entry->value, c->entry->bytes);
+    else
+        give_parts(d, c, c->prefix);
     return true;
 }
 
@@ -311,8 +323,7 @@ static bool gather(struct server_state *d, struct server_client *c, const struct
     c->first = (int)r->number;
     if (p && p->here == s->size) {
         c->prefix = p;
-        c->waits = true;
-        list_append(&d->ready, &c->waiting);
+        be_ready(d, c);
     } else if (!r->wait_ms) {
         refuse(d, c, WEFT_ETIMEOUT, p ? server_keys_missing(&s->keys, p, now) : "no rank has set its value in time");
     } else if (!p && !(p = server_keys_prefix(&s->keys, r->key, r->key_len, true))) {

@@ -38,7 +38,7 @@ struct server_state {
     bool (*room)(struct server_state *d, int size, char *text, size_t cap);
     struct table forming; /* names with sessions that ranks are still missing in */
     struct wheel wheel;
-    struct list ready;        /* clients whose GATHER can be answered */
+    struct list ready;        /* clients whose GATHER, or GET of a large value, can be answered */
     size_t sessions, clients; /* clients that have joined one */
     size_t bytes;             /* of the keys and values of all sessions */
     size_t files;             /* how many files the server may have open, when it last had none for a connection */

@@ -156,12 +156,24 @@ int store_set(struct store *s, const char *key, const void *value, size_t bytes,
     return err ? err : s->kind->set(s, key, value, bytes, deadline_in(timeout_ns));
 }
 
+/* Gets a value. A rank that may wait in vain waits for a while, asks, and waits on. */
+static int get_some(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+{
+    for (;;) {
+        int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
+        int err = s->kind->get(s, key, value, cap, bytes, slice);
+        int vain = err == WEFT_ETIMEOUT && slice < until ? store_in_vain(s) : 0;
+        if (vain || err != WEFT_ETIMEOUT || slice == until)
+            return vain ? vain : err;
+    }
+}
+
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns)
 {
     size_t n = 0;
     int err = check_key(s, key, timeout_ns);
     if (!err)
-        err = s->kind->get(s, key, value, cap, &n, deadline_in(timeout_ns));
+        err = get_some(s, key, value, cap, &n, deadline_in(timeout_ns));
     if (err)
         return err;
     *bytes = n;

@@ -79,8 +79,8 @@ void store_parts_free(struct store_parts *p);
 void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg);
 
 /* Collective among the survivors of a failure: opens a store for the n ranks of s in the list, which are numbered in
- * its order. The caller is one of them. If the rank that served s is not among them, the lowest of them serves the new
- * store. The caller must still close s; if it serves s, it closes the new store first. */
+ * its order. The caller is one of them. If the rank that served s is not among them, the lowest of them that can
+ * serves the new store (store_tcp.h). The caller must still close s; if it serves s, it closes the new store first. */
 int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns, struct store **out);
 
 /* ---- for the kinds of store ---- */

@@ -1,9 +1,10 @@
 /* The client's end of a tcp: store. Rank 0 serves it, unless another process listens there already, as weft run does,
  * or the address is another machine's.
  *
- * The rank that serves may die. So every rank keeps a spare socket that listens at the address from which it has
- * connected, and all ranks exchange these addresses when they open. In store_again the lowest survivor serves at its
- * spare socket. A rank that connects before that waits in the socket's queue. */
+ * The rank that serves may die. So some ranks, at most STORE_TCP_SPARES and spread evenly, keep a spare socket that
+ * listens at the address from which they have connected, and all ranks learn these addresses when they open: the lowest
+ * rank collects them, and the others get the list. In store_again the lowest survivor that has a spare socket serves
+ * there. A rank that connects before that waits in the socket's queue. */
 #define _GNU_SOURCE
 #include "rendezvous/store_tcp.h"
 
@@ -25,8 +26,9 @@
 #define GRACE_NS INT64_C(10000000000) /* after a request's timeout: a server that has not answered by then is gone */
 #define RETRY_NS INT64_C(2000000)
 #define RETRY_MOST_NS INT64_C(100000000)
-#define VAIN_MS 50 /* how often a rank that joins asks whether it waits in vain */
-#define SPARES "weft:spares"
+#define VAIN_MS 50           /* how often a rank that joins asks whether it waits in vain */
+#define SPARE "weft:spare"   /* of a rank */
+#define SPARES "weft:spares" /* of all */
 
 #define AGAIN 1 /* not an error: the connection was lost before the store was open */
 
@@ -44,8 +46,8 @@ struct tcp_store {
     bool may_serve; /* this process serves if no other one does */
     int served_by;  /* the rank that serves; -1: the server is not a rank */
     int spare;      /* the spare socket; -1: none */
-    struct store_parts spares;
-    char why[256]; /* not empty: the store is gone, for this reason */
+    char **spares;  /* the addresses of the spare sockets, as texts; NULL: the server is not a rank */
+    char why[256];  /* not empty: the store is gone, for this reason */
 };
 
 /* ---- bytes ---- */
@@ -354,13 +356,30 @@ static int keep_trying(struct tcp_store *t, int64_t until)
     }
 }
 
-/* Makes the spare socket, at the address from which this rank has reached the server, and exchanges the addresses. */
-static int share_spares(struct tcp_store *t, int64_t until)
+/* ---- spare sockets ---- */
+
+static int spare_count(int size)
+{
+    return size < STORE_TCP_SPARES ? size : STORE_TCP_SPARES;
+}
+
+static int spare_rank(int size, int i) /* the rank that has the i-th of them */
+{
+    return (int)((int64_t)i * size / spare_count(size));
+}
+
+/* Which of the spare sockets is the rank's; -1: it has none. */
+static int spare_of(int size, int rank)
+{
+    int n = spare_count(size), i = (int)(((int64_t)rank * n + size - 1) / size);
+    return i < n && spare_rank(size, i) == rank ? i : -1;
+}
+
+/* Makes the spare socket, at the address from which this rank has reached the server, and tells its address. */
+static int make_spare(struct tcp_store *t, int64_t left_ns)
 {
     struct address mine;
     char text[ADDRESS_TEXT];
-    if (t->served_by < 0 || t->base.size == 1)
-        return 0;
     int err = address_here(t->fd, &mine);
     mine.port = 0;
     if (!err)
@@ -371,8 +390,50 @@ static int share_spares(struct tcp_store *t, int64_t until)
     if (err)
         return err;
     address_format(&mine, text);
-    return store_gather(&t->base, SPARES, text, strlen(text) + 1, max64(until - deadline_now(), 0), &t->spares);
+    return store_offer(&t->base, SPARE, text, strlen(text), left_ns);
 }
+
+/* The lowest rank collects the addresses into one text, each with a zero behind it. */
+static int collect_spares(struct tcp_store *t, char *list, int64_t until)
+{
+    size_t at = 0, n = 0;
+    int err = 0;
+    for (int i = 0; i < spare_count(t->base.size) && !err; i++, at += n + 1) {
+        err = store_part(&t->base, SPARE, spare_rank(t->base.size, i), list + at, ADDRESS_TEXT - 1, &n,
+                         max64(until - deadline_now(), 0));
+        list[at + (err ? 0 : n)] = 0;
+    }
+    return err ? err : store_set(&t->base, SPARES, list, at, max64(until - deadline_now(), 0));
+}
+
+/* All ranks know the addresses afterwards. */
+static int share_spares(struct tcp_store *t, int64_t until)
+{
+    int count = spare_count(t->base.size), err = 0;
+    if (t->served_by < 0 || t->base.size == 1)
+        return 0;
+    if (spare_of(t->base.size, t->base.rank) >= 0)
+        err = make_spare(t, max64(until - deadline_now(), 0));
+    /* One piece of memory: the pointers, and the text behind them. */
+    size_t room = (size_t)count * ADDRESS_TEXT, n = 0;
+    char **spares = calloc(1, (size_t)count * sizeof *spares + room), *list = (char *)(spares + count);
+    if (!err && !spares)
+        err = error_nomem();
+    if (!err && t->base.rank == 0)
+        err = collect_spares(t, list, until);
+    else if (!err)
+        err = store_get(&t->base, SPARES, list, room - 1, &n, max64(until - deadline_now(), 0));
+    if (err) {
+        free(spares);
+        return err;
+    }
+    for (int i = 0; i < count; i++, list += strlen(list) + 1)
+        spares[i] = list;
+    t->spares = spares;
+    return 0;
+}
+
+/* ---- opening, again and the end ---- */
 
 int store_tcp_open_at(const struct store_kind *kind, const char *place, const struct address *at, int n, int listener,
                       const struct store_opts *o, int64_t until, struct store **out)
@@ -427,8 +488,6 @@ static int open_store(const char *place, const struct store_opts *o, int64_t unt
                                    out);
 }
 
-/* ---- again, and the end ---- */
-
 static bool among(int rank, const int *list, int n)
 {
     for (int i = 0; i < n; i++)
@@ -449,12 +508,20 @@ int store_tcp_again(struct store *s, const int *survivors, const struct store_op
         address_format(&t->at[0], place);
         return store_tcp_open_at(&store_tcp, place, t->at, t->nat, STORE_TCP_CONNECT, &opts, until, out);
     }
-    int err = address_parse((const char *)t->spares.bytes + t->spares.at[survivors[0]], &at);
+    int next = 0; /* the survivor that serves */
+    while (next < o->size && spare_of(s->size, survivors[next]) < 0)
+        next++;
+    if (next == o->size || !t->spares)
+        return error_set(
+            WEFT_ETRANSPORT,
+            "%s: rank %d, which served the store, is gone, and so are the %d ranks that could serve it next", s->url,
+            t->served_by, spare_count(s->size) - 1);
+    int err = address_parse(t->spares[spare_of(s->size, survivors[next])], &at);
     if (err)
         return err;
     address_format(&at, place);
-    int listener = o->rank == 0 ? t->spare >= 0 ? t->spare : STORE_TCP_IF_FREE : STORE_TCP_CONNECT;
-    if (o->rank == 0)
+    int listener = o->rank != next ? STORE_TCP_CONNECT : t->spare >= 0 ? t->spare : STORE_TCP_IF_FREE;
+    if (o->rank == next)
         t->spare =
             -1; /* used up: if this fails and is tried again, the address is free or the server there still runs */
     return store_tcp_open_at(&store_tcp, place, &at, 1, listener, &opts, until, out);
@@ -472,7 +539,7 @@ void store_tcp_close(struct store *s, int64_t until)
     forks_close(t->spare);
     if (t->server)
         server_stop(t->server, until);
-    store_parts_free(&t->spares);
+    free(t->spares);
     if (t->token)
         explicit_bzero(t->token, strlen(t->token));
     free(t->token);

@@ -4,6 +4,8 @@
 #include "rendezvous/address.h"
 #include "rendezvous/store.h"
 
+#define STORE_TCP_SPARES 64 /* ranks of a store that can serve it next, when the rank that serves it dies, at most */
+
 /* Opens a store at one of n addresses, which are tried in turn. The process that passes a `listener` serves the store
  * there itself; the call takes over the socket, also on an error. `place` is for texts. */
 #define STORE_TCP_CONNECT (-1) /* instead of a listener: another process serves */

@@ -58,6 +58,7 @@ struct transport_ask {
     void *vain_arg;
     const void *communicator; /* the caller's MPI_Comm; NULL: all ranks of the job */
     const char *modules;      /* the folder where modules are looked for first; NULL: none */
+    const unsigned char *key; /* a secret of the ranks, for sockets: see wire_boot; NULL: none */
     const char *wire;         /* how auto: reaches other hosts: "tcp" or "ucx"; NULL: it chooses */
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Many ranks on one machine by sockets: one of them computes and all others wait for it. Nobody is taken for dead, though the
-# machine has more packets to carry than it can if all of them are probed.
+# machine has more packets to carry than it can if all of them are probed. And ranks that may have few files open: they get more if
+# they may, and otherwise say that they lack files; no other rank is called dead.
 set -u
 : "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 ranks=$WEFT_BUILD_DIR/tests/crowd_ranks
@@ -15,5 +16,28 @@ sizes=48 length=6
 for n in $sizes; do
     WEFT_DEADLINE_MS=200000 timeout 250 "$WEFT_BIN" run -n "$n" --on tcp: -- "$ranks" "$length" >"$work/out" 2>&1 </dev/null ||
         complain "$n ranks, of which one computes for $length s: exit code $?"
+done
+
+# few LIMIT RANKS URL [OPTIONS]: with that limit of files, which cannot be raised, an error names the limit, and nothing else is said
+few()
+{
+    local limit=$1 n=$2 url=$3
+    shift 3
+    (ulimit -n "$limit" && WEFT_DEADLINE_MS=20000 timeout 60 "$WEFT_BIN" run -n "$n" --on "$url" "$@" -- "$ranks" 0) >"$work/out" 2>&1 </dev/null &&
+        complain "$n ranks on $url with $limit files: no error"
+    grep -q "^rank [0-9]*: code -8: .*rank [0-9]* may have $limit files open, and needs [0-9]* for $n ranks" "$work/out" ||
+        complain "$n ranks on $url with $limit files: the limit is not named"
+    grep "^rank" "$work/out" | grep -qv "may have $limit files open" && complain "$n ranks on $url with $limit files: something else is said"
+}
+few 10 4 tcp:
+few 11 4 tcp:
+few 64 80 tcp:
+few 64 80 shm:
+# The same soft limits, which may be raised.
+for url in tcp: shm:; do
+    for options in "" --tag-output; do
+        (ulimit -Sn 64 && WEFT_DEADLINE_MS=60000 timeout 100 "$WEFT_BIN" run -n 80 --on $url $options -- "$ranks" 0) >"$work/out" 2>&1 </dev/null ||
+            complain "80 ranks on $url with a soft limit of 64 files $options: exit code $?"
+    done
 done
 exit $failed

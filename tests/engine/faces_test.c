@@ -126,7 +126,10 @@ static void run_late(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_start(m.exec));
         ranks_meet(r);
         if (beside) {
-            RANKS_CHECK(r, weft_exec_wait(m.exec, SECOND / 100) == WEFT_ETIMEOUT);
+            int64_t until = clock_now() + LONG; /* the other neighbour may be slow, and is named then, too */
+            do
+                RANKS_CHECK(r, weft_exec_wait(m.exec, SECOND / 100) == WEFT_ETIMEOUT);
+            while (!getenv("WEFT_PROGRESS") && !strstr(weft_errmsg(), who) && clock_now() < until);
             RANKS_CHECK(r, getenv("WEFT_PROGRESS") || strstr(weft_errmsg(), who)); /* else the thread may be at work */
         } else if (r->rank != odd->rank) {
             RANKS_OK(r, weft_exec_wait(m.exec, LONG));

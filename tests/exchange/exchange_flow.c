@@ -9,27 +9,42 @@
 
 #include "base/hash.h"
 #include "support/random.h"
+#include "support/unwatched.h"
 
 uint64_t flow_hash(uint64_t seed, int a, int b, int c, int d)
 {
     return hash_u64(hash_u64(seed, (uint64_t)a << 32 | (uint32_t)b), (uint64_t)c << 32 | (uint32_t)d);
 }
 
+enum { FLOW_WORDS = 64 };
+
+/* Some words of the sequence, from the one with number `first` on. */
+UNWATCHED static void flow_words(uint64_t words[FLOW_WORDS], size_t first, uint64_t key, uint64_t number)
+{
+    for (size_t i = 0; i < FLOW_WORDS; i++)
+        words[i] = first + i ? key + (first + i) * UINT64_C(0x9e3779b97f4a7c15) : number;
+}
+
 void flow_fill(unsigned char *to, size_t bytes, uint64_t key, uint64_t number)
 {
-    uint64_t word = number;
-    for (size_t i = 0; i < bytes; i += 8, word = key += UINT64_C(0x9e3779b97f4a7c15))
-        memcpy(to + i, &word, bytes - i < 8 ? bytes - i : 8);
+    uint64_t words[FLOW_WORDS];
+    for (size_t i = 0; i < bytes; i += sizeof words) {
+        flow_words(words, i / sizeof *words, key, number);
+        memcpy(to + i, words, bytes - i < sizeof words ? bytes - i : sizeof words);
+    }
 }
 
 bool flow_same(const unsigned char *is, size_t bytes, uint64_t key, uint64_t number)
 {
-    uint64_t word = number;
+    uint64_t words[FLOW_WORDS];
     values_begin();
-    for (size_t i = 0; i < bytes; i += 8, word = key += UINT64_C(0x9e3779b97f4a7c15)) {
-        size_t n = bytes - i < 8 ? bytes - i : 8;
-        for (size_t k = 0; k < n && memcmp(is + i, &word, n); k++)
-            VALUES_CHECK(i + k, is[i + k], ((const unsigned char *)&word)[k]);
+    for (size_t i = 0; i < bytes; i += sizeof words) {
+        size_t n = bytes - i < sizeof words ? bytes - i : sizeof words;
+        flow_words(words, i / sizeof *words, key, number);
+        if (!memcmp(is + i, words, n))
+            continue;
+        for (size_t k = 0; k < n; k++)
+            VALUES_CHECK(i + k, is[i + k], ((const unsigned char *)words)[k]);
     }
     return !values_wrong();
 }

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ref_format ref_format_of(int dtype)
+#include "support/unwatched.h"
+
+UNWATCHED struct ref_format ref_format_of(int dtype)
 {
     switch (dtype) {
     case WEFT_F16: return (struct ref_format){5, 10, false};
@@ -27,7 +29,7 @@ uint64_t ref_load(int dtype, const void *p)
 }
 
 /* The value of a code without its sign as if every exponent were an ordinary one. */
-static long double ref_compute(struct ref_format f, uint64_t code)
+UNWATCHED static long double ref_compute(struct ref_format f, uint64_t code)
 {
     int bias = (1 << (f.exp - 1)) - 1, e = (int)(code >> f.mant);
     uint64_t m = code & ((UINT64_C(1) << f.mant) - 1);
@@ -36,7 +38,7 @@ static long double ref_compute(struct ref_format f, uint64_t code)
     return ldexpl((long double)(m | UINT64_C(1) << f.mant), e - bias - f.mant);
 }
 
-long double ref_magnitude(struct ref_format f, uint64_t code)
+UNWATCHED long double ref_magnitude(struct ref_format f, uint64_t code)
 {
     static long double *known[16];
     if (f.exp + f.mant > 15)
@@ -51,13 +53,13 @@ long double ref_magnitude(struct ref_format f, uint64_t code)
     return known[f.mant][code];
 }
 
-uint64_t ref_end(struct ref_format f)
+UNWATCHED uint64_t ref_end(struct ref_format f)
 {
     uint64_t last = ((UINT64_C(1) << f.exp) - 1) << f.mant;
     return f.fn ? last | ((UINT64_C(1) << f.mant) - 1) : last;
 }
 
-struct ref ref_decode(int dtype, const void *p)
+UNWATCHED struct ref ref_decode(int dtype, const void *p)
 {
     uint64_t u = ref_load(dtype, p);
     int bits = (int)(8 * weft_dtype_size(dtype));
@@ -81,7 +83,7 @@ struct ref ref_decode(int dtype, const void *p)
 }
 
 /* The largest code whose value is not above x (x >= 0, finite or not). */
-static uint64_t ref_below(struct ref_format f, long double x)
+UNWATCHED static uint64_t ref_below(struct ref_format f, long double x)
 {
     uint64_t lo = 0, hi = ref_end(f); /* value(lo) <= x, and x < value(hi) or hi is the end */
     while (hi - lo > 1) {
@@ -94,7 +96,7 @@ static uint64_t ref_below(struct ref_format f, long double x)
     return lo;
 }
 
-static uint64_t ref_encode_float(int dtype, struct ref r)
+UNWATCHED static uint64_t ref_encode_float(int dtype, struct ref r)
 {
     struct ref_format f = ref_format_of(dtype);
     uint64_t end = ref_end(f), sign = r.neg ? UINT64_C(1) << (f.exp + f.mant) : 0;
@@ -107,7 +109,7 @@ static uint64_t ref_encode_float(int dtype, struct ref r)
     return sign | (lo + up);
 }
 
-static uint64_t ref_encode_int(int dtype, struct ref r)
+UNWATCHED static uint64_t ref_encode_int(int dtype, struct ref r)
 {
     int bits = (int)(8 * weft_dtype_size(dtype));
     uint64_t mask = UINT64_MAX >> (64 - bits);
@@ -125,14 +127,14 @@ static uint64_t ref_encode_int(int dtype, struct ref r)
     return (x < 0 ? 0 - (uint64_t)-x : (uint64_t)x) & mask;
 }
 
-uint64_t ref_encode(int dtype, struct ref r)
+UNWATCHED uint64_t ref_encode(int dtype, struct ref r)
 {
     if (dtype == WEFT_BOOL)
         return r.nan || r.x != 0;
     return dtype_is_float(dtype) ? ref_encode_float(dtype, r) : ref_encode_int(dtype, r);
 }
 
-bool ref_same(int dtype, uint64_t a, uint64_t b)
+UNWATCHED bool ref_same(int dtype, uint64_t a, uint64_t b)
 {
     if (a == b)
         return true;
@@ -140,7 +142,7 @@ bool ref_same(int dtype, uint64_t a, uint64_t b)
     return x.nan && y.nan && x.neg == y.neg;
 }
 
-uint64_t ref_random(uint64_t *state)
+UNWATCHED uint64_t ref_random(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -11,6 +11,7 @@
 #include "memory_levels.h"
 #include "memory_nests.h"
 #include "memory_ref.h"
+#include "support/share.h"
 #include "support/suite.h"
 
 /* ---- tiles ---- */
@@ -19,7 +20,7 @@ static void merged_tiles_visit_the_same_elements(void **state)
 {
     (void)state;
     nests_seed = 11;
-    for (int round = 0; round < 1000; round++) {
+    for (int round = 0; round < test_rounds(1000); round++) {
         struct memory_tile t = {0}, m;
         struct operand a, b;
         nests_loops(&t);
@@ -78,7 +79,7 @@ static void copies_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 22;
-    for (int round = 0; round < 2500; round++) {
+    for (int round = 0; round < test_rounds(2500); round++) {
         struct memory_tile t = {0};
         nests_loops(&t);
         int to = (int)(1 + nests_below(DTYPE_COUNT)), from = nests_below(2) ? to : (int)(1 + nests_below(DTYPE_COUNT));
@@ -92,7 +93,7 @@ static void transposes_match_a_naive_walk(void **state)
     (void)state;
     nests_seed = 33;
     static const int dtypes[] = {WEFT_U8, WEFT_U16, WEFT_U32, WEFT_U64, WEFT_F16};
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < test_rounds(300); round++) {
         int dtype = dtypes[nests_below(5)];
         int64_t size = (int64_t)weft_dtype_size(dtype), unit = INT64_C(1) << nests_below(4);
         int64_t a = 1 + nests_below(150), b = 1 + nests_below(150), c = 1 + nests_below(3), pad = nests_below(2) * size;
@@ -171,7 +172,7 @@ static void transposes_with_casts_match_a_naive_walk(void **state)
 {
     (void)state;
     nests_seed = 34;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < test_rounds(200); round++) {
         int to = (int)(1 + nests_below(DTYPE_COUNT)), from = (int)(1 + nests_below(DTYPE_COUNT));
         int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from);
         int64_t a = 1 + nests_below(150), b = 1 + nests_below(4), c = 1 + nests_below(round % 8 ? 150 : 600);
@@ -202,7 +203,7 @@ static void runs_of_bytes_match_a_naive_walk(void **state)
     nests_seed = 35;
     static const int64_t runs[] = {17,  24,  31,  32,   33,   48,   64,   100,  128,  200,   255,  256,
                                    257, 512, 700, 1024, 2048, 2100, 4096, 8191, 8192, 10000, 70000};
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < test_rounds(400); round++) {
         int64_t run = runs[nests_below(sizeof runs / sizeof *runs)];
         bool many = run >= 2048 && nests_below(4) == 0; /* beyond the caches */
         int64_t rows = 1 + nests_below(run < 512 ? 20 : 5),
@@ -510,7 +511,7 @@ static void folds_match_a_naive_walk(void **state)
     nests_seed = 77;
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         for (int op = 1; op <= OP_COUNT; op++)
-            for (int round = 0; dtype_foldable(op, dtype) && round < 16; round++) {
+            for (int round = 0; dtype_foldable(op, dtype) && round < test_rounds(16); round++) {
                 nests_dense = round % 2;
                 check_fold(dtype, op);
             }

@@ -46,6 +46,14 @@ export WEFT_TOKEN=a-token-from-the-environment
 [ "$(cat "$work/out")" = $WEFT_TOKEN ] || complain "the token: $(cat "$work/out")"
 unset WEFT_TOKEN
 
+# The server has a file for each rank: it takes as many as it may have, and if these are too few all ranks are told so at once.
+(ulimit -Sn 24; exec "$WEFT_BIN" run -n 32 --at tcp: "$rank") >"$work/out" 2>"$work/err" || complain "a soft limit: $(cat "$work/err")"
+[ "$(grep -c ' of 32 by tcp: 4960$' "$work/out")" = 32 ] || complain "a soft limit: $(cat "$work/out" "$work/err")"
+(ulimit -n 24; WEFT_DEADLINE_MS=200000 exec timeout 60 "$WEFT_BIN" run -n 32 --at tcp: "$rank") >"$work/out" 2>"$work/err"
+[ $? = 1 ] || complain "a hard limit: exit code: $(cat "$work/err")"
+err "the process that serves the store may have 24 files open, and needs " "a hard limit"
+grep -q "did not come" "$work/err" && complain "a hard limit: others are blamed: $(cat "$work/err")"
+
 # ---- rank 0 serves; all have a token file ----
 # free: a port that nobody listens at. It is lost to somebody else now and then: then another.
 free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }

@@ -333,6 +333,57 @@ static void survivors_meet_again_and_go_on(void **state)
     munmap(f, sizeof *f);
 }
 
+/* More ranks than can serve next: rank 0 dies, which served, and the ranks after it; the lowest one that is left has no
+ * spare socket, and the next one serves. The lists of those that are left are the same for all. */
+enum { MANY = 80, VICTIMS = 4 };
+
+static void many_body(struct stores_rank *r)
+{
+    struct fate *f = r->arg;
+    int survivors[MANY], n = 0, mine = r->rank;
+    struct store *next = NULL;
+    struct store_parts all = {.bytes = NULL};
+    STORES_CHECK(r, !stores_open(r));
+    atomic_fetch_add(&f->ready, 1);
+    if (r->broken)
+        return;
+    while (atomic_load(&f->ready) < r->size)
+        usleep(1000);
+    if (r->rank < VICTIMS)
+        kill(getpid(), SIGKILL);
+    for (int i = VICTIMS; i < r->size; i++)
+        survivors[n++] = i;
+    STORES_CHECK(r, store_wait(r->s, "never", LONG) == WEFT_ETRANSPORT);
+    STORES_CHECK(r, !store_again(r->s, survivors, n, LONG, &next));
+    if (r->broken)
+        return;
+    STORES_CHECK(r, !store_gather(next, "mine", &mine, sizeof mine, LONG, &all));
+    for (int i = 0; i < n && !r->broken; i++) {
+        memcpy(&mine, all.bytes + all.at[i], sizeof mine);
+        STORES_CHECK(r, mine == survivors[i]);
+    }
+    store_parts_free(&all);
+    store_close(next, LONG);
+    store_close(r->s, 0);
+}
+
+static void survivors_of_many_ranks_meet_again(void **state)
+{
+    (void)state;
+    if (!stores_sodium())
+        skip();
+    struct fate *f = ranks_shared(sizeof *f);
+    struct stores_place p;
+    stores_begin(&p, STORES_RANK);
+    struct stores_rank *ranks = stores_crew(&p, MANY, many_body);
+    for (int i = 0; i < MANY; i++)
+        ranks[i].arg = f;
+    stores_run(ranks, MANY, true);
+    stores_free(ranks, MANY);
+    stores_end(&p);
+    munmap(f, sizeof *f);
+}
+
 /* A list that is none. */
 static void bad_lists_of_survivors_are_refused(void **state)
 {
@@ -361,6 +412,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(removed_folder_is_reported),
         cmocka_unit_test(port_of_a_dead_server_is_free_though_its_child_lives),
         cmocka_unit_test(survivors_meet_again_and_go_on),
+        cmocka_unit_test(survivors_of_many_ranks_meet_again),
         cmocka_unit_test(bad_lists_of_survivors_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

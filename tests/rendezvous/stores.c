@@ -99,7 +99,7 @@ bool stores_sodium(void)
 
 /* ---- crews ---- */
 
-#define STORES_RANKS 16
+#define STORES_RANKS 96
 
 int stores_open(struct stores_rank *r)
 {

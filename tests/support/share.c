@@ -22,3 +22,13 @@ int64_t test_share(int64_t ordinary, int64_t full)
     int64_t n = ordinary / 100 * percent + ordinary % 100 * percent / 100;
     return n > 0 ? n : 1;
 }
+
+int test_rounds(int n)
+{
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    const char *text = getenv("WEFT_TEST_SHARE");
+    if (!text || strcmp(text, "full"))
+        return (n + 2) / 3;
+#endif
+    return n;
+}

@@ -5,4 +5,8 @@
 #include <stdint.h>
 
 int64_t test_share(int64_t ordinary, int64_t full);
+
+/* How many of n rounds with random or alike cases are run: all, and a third of them under a sanitizer, where each takes
+ * several times as long. */
+int test_rounds(int n);
 #endif

@@ -6,7 +6,32 @@
 #include <string.h>
 
 #include "memory/memory.h"
+#include "unwatched.h"
 #include "values.h"
+
+/* Row after row: only where a row begins is computed from its number. */
+UNWATCHED static void tensors_visit_box(const weft_box *box, const weft_local *at, const weft_layout_desc *desc,
+                                        void (*visit)(void *arg, int64_t global, int64_t local), void *arg)
+{
+    int64_t rows = 1, columns = at->ndim ? box->len[at->ndim - 1] : 1;
+    for (int d = 0; d < at->ndim - 1; d++)
+        rows *= box->len[d];
+    for (int64_t row = 0; row < rows && columns; row++) {
+        int64_t global = 0, local = 0, rest = row, size = rows;
+        for (int d = 0; d < at->ndim; d++) {
+            int64_t k = 0; /* the first of the row */
+            if (d < at->ndim - 1) {
+                size /= box->len[d];
+                k = rest / size;
+                rest %= size;
+            }
+            global = global * desc->dims[d].extent + box->at[d] + k;
+            local = local * at->shape[d] + box->local[d] + k;
+        }
+        for (int64_t k = 0; k < columns; k++)
+            visit(arg, global + k, local + k);
+    }
+}
 
 int tensors_visit(const weft_layout *l, int rank, void (*visit)(void *arg, int64_t global, int64_t local), void *arg)
 {
@@ -22,22 +47,8 @@ int tensors_visit(const weft_layout *l, int rank, void (*visit)(void *arg, int64
         return err;
     weft_box *boxes = calloc(n + 1, sizeof *boxes);
     weft_layout_boxes(l, rank, boxes, n, &n);
-    for (size_t b = 0; b < n; b++) {
-        int64_t count = 1;
-        for (int d = 0; d < at.ndim; d++)
-            count *= boxes[b].len[d];
-        for (int64_t i = 0; i < count; i++) {
-            int64_t global = 0, local = 0, rest = i, size = count;
-            for (int d = 0; d < at.ndim; d++) {
-                size /= boxes[b].len[d];
-                int64_t k = rest / size;
-                rest %= size;
-                global = global * desc.dims[d].extent + boxes[b].at[d] + k;
-                local = local * at.shape[d] + boxes[b].local[d] + k;
-            }
-            visit(arg, global, local);
-        }
-    }
+    for (size_t b = 0; b < n; b++)
+        tensors_visit_box(&boxes[b], &at, &desc, visit, arg);
     free(boxes);
     return 0;
 }
@@ -50,6 +61,7 @@ double tensors_value(int64_t global, int rank, int seed)
 struct tensors_side {
     const weft_layout *l;
     int dtype, rank, seed, op; /* op 0: equal copies */
+    size_t bytes;              /* of an element */
     unsigned char *data;
     double *global; /* expected, by global index */
     bool *set;
@@ -61,10 +73,10 @@ static void tensors_put(void *arg, int64_t global, int64_t local)
 {
     struct tensors_side *s = arg;
     double v = tensors_value(global, s->op ? s->rank : 0, s->seed);
-    memory_cast_one(s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype, &v, WEFT_F64);
+    memory_cast_one(s->data + (size_t)local * s->bytes, s->dtype, &v, WEFT_F64);
 }
 
-static void tensors_expect(void *arg, int64_t global, int64_t local)
+UNWATCHED static void tensors_expect(void *arg, int64_t global, int64_t local)
 {
     struct tensors_side *s = arg;
     double v = tensors_value(global, s->op ? s->rank : 0, s->seed);
@@ -82,7 +94,7 @@ static void tensors_compare(void *arg, int64_t global, int64_t local)
 {
     struct tensors_side *s = arg;
     double v;
-    memory_cast_one(&v, WEFT_F64, s->data + (size_t)local * weft_dtype_size(s->dtype), s->dtype);
+    memory_cast_one(&v, WEFT_F64, s->data + (size_t)local * s->bytes, s->dtype);
     if (v != s->global[global])
         values_differ(global, s->ndim, s->extent, s->global[global], v);
 }
@@ -93,6 +105,7 @@ static struct tensors_side tensors_of(const weft_layout *l, int rank, void *data
     weft_layout_describe(l, &d);
     struct tensors_side s = {
         .l = l, .dtype = (int)d.dtype, .rank = rank, .seed = seed, .data = data, .ndim = (int)d.ndim};
+    s.bytes = weft_dtype_size(s.dtype);
     s.op = d.nfolds ? (int)d.folds[0].op : 0;
     for (int i = 0; i < s.ndim; i++)
         s.extent[i] = d.dims[i].extent;

@@ -2,6 +2,7 @@
 #include "values.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local struct {
     int64_t wrong;
@@ -66,6 +67,8 @@ int64_t values_bytes(const void *found, size_t n, int expected)
 {
     const unsigned char *is = found;
     values_begin();
+    if (n && is[0] == expected && !memcmp(is, is + 1, n - 1)) /* each is like the one before it */
+        return 0;
     for (size_t i = 0; i < n; i++)
         VALUES_CHECK(i, is[i], expected);
     return values.wrong;
@@ -75,6 +78,8 @@ int64_t values_memory(const void *found, const void *expected, size_t n)
 {
     const unsigned char *is = found, *should = expected;
     values_begin();
+    if (n && !memcmp(is, should, n))
+        return 0;
     for (size_t i = 0; i < n; i++)
         VALUES_CHECK(i, is[i], should[i]);
     return values.wrong;

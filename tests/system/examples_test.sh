@@ -25,10 +25,14 @@ expect()
     grep -qF -- "$text" "$out" || complain "$*: does not say '$text' but: $(tail -n 3 "$out")"
 }
 
+# ThreadSanitizer sees one process at a time, and makes the steps of heat slow.
+heat="1 2 3 4 6"
+grep -q '^WEFT_SANITIZE:[A-Z]*=.*thread' "$WEFT_BUILD_DIR/CMakeCache.txt" && heat="1 3"
+
 bin=$WEFT_BUILD_DIR/examples
 expect 0 "rows to columns on 4 ranks: right" "$bin/01_reshard"
 expect 0 "allreduce of 1000 floats on 8 ranks, 10 times: right" "$bin/02_allreduce"
-for n in 1 2 3 4 6; do
+for n in $heat; do
     expect 0 "1000 steps of heat on $n ranks: the same bits as on one" "$WEFT_BIN" run -n "$n" "$bin/03_heat" "$out.$n.ppm"
     cmp "$out.1.ppm" "$out.$n.ppm" || complain "03_heat on $n ranks: another picture"
 done

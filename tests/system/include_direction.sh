@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The layers of the design, checked: which folder may include which, and that the compile half
 # (layout, plan, lower) has no I/O, threads, clock or environment. `include_direction.sh [ROOT]`
-# checks a tree and prints each violation; without ROOT it checks this one and then plants
-# violations in a copy and expects every one of them to be found. tests/system/layers.txt is the table; `--draw` prints
+# checks a tree and prints each violation; without ROOT it checks this one and then plants violations in a small tree of the
+# same folders, where it must find every one of them and nothing else. tests/system/layers.txt is the table; `--draw` prints
 # it as docs/architecture.md shows it, and `--write` writes it there.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
@@ -43,31 +43,34 @@ rest="getenv|secure_getenv|setenv|putenv|rand|srand|random|drand48|getrandom|sys
 rest+="|signal|sigaction|raise|kill|setlocale|pthread_[a-z_]+|thrd_[a-z_]+|mtx_[a-z_]+|cnd_[a-z_]+|sem_[a-z_]+"
 headers='pthread|threads|semaphore|sched|time|unistd|fcntl|signal|dirent|poll|dlfcn|locale|sys/[a-z]+|linux/[a-z]+'
 
-# Comments and the insides of strings do not count; line numbers stay.
+# strip FILE...: "file:line:text" for each line, without comments and the insides of strings.
 strip()
 {
-    awk '{
-        out = ""
-        for (i = 1; i <= length($0); i++) {
-            two = substr($0, i, 2); c = substr($0, i, 1)
-            if (comment) { if (two == "*/") { comment = 0; i++ } continue }
-            if (quote != "") {
-                if (c == "\\") { i++; continue }
-                if (c == quote) { quote = ""; out = out c }
-                continue
+    awk '
+        FNR == 1 { comment = 0 }
+        !comment && !/["\047]|\/[\/*]/ { print FILENAME ":" FNR ":" $0; next }
+        {
+            out = ""
+            for (i = 1; i <= length($0); i++) {
+                two = substr($0, i, 2); c = substr($0, i, 1)
+                if (comment) { if (two == "*/") { comment = 0; i++ } continue }
+                if (quote != "") {
+                    if (c == "\\") { i++; continue }
+                    if (c == quote) { quote = ""; out = out c }
+                    continue
+                }
+                if (two == "/*") { comment = 1; i++; out = out " "; continue }
+                if (two == "//") break
+                if (c == "\"" || c == "\047") quote = c
+                out = out c
             }
-            if (two == "/*") { comment = 1; i++; out = out " "; continue }
-            if (two == "//") break
-            if (c == "\"" || c == "\047") quote = c
-            out = out c
-        }
-        quote = ""
-        print out
-    }' "$1"
+            quote = ""
+            print FILENAME ":" FNR ":" out
+        }' "$@"
 }
 
-# show FILE WHAT: turns "line:text" into a violation a line.
-show() { sed "s|^\([0-9]*\):[[:space:]]*\(.*\)|$1:\1: $2: \2|"; }
+# show WHAT: turns "file:line:text" into a violation a line.
+show() { sed "s|^\([^:]*:[0-9]*\):[[:space:]]*\(.*\)|\1: $1: \2|"; }
 
 # check_includes FILE...: what is included with quotes, besides weft.h and headers of the same folder. A file, or a header as
 # it is included, belongs to the longest folder of the table that fits.
@@ -108,46 +111,37 @@ check_includes()
         }' "$layers" -
     # Angle brackets are for the system; the folders of this tree must not be reached that way.
     grep -HnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<((${tops//$'\n'/|})/|\.)" "$@" |
-        sed 's|^\([^:]*:[0-9]*\):[[:space:]]*\(.*\)|\1: may not include: \2|'
+        show "may not include"
 }
 
-check_calls()
-{
-    local file=$1 what=$2 names=$3
-    strip "$file" | grep -nE "(^|[^A-Za-z0-9_.>])($names)[[:space:]]*\(" | show "$file" "$what"
-}
+# calls NAMES: of stripped lines those in which one of these functions is called.
+calls() { grep -E "^[^:]*:[0-9]*:(.*[^A-Za-z0-9_.>])?($1)[[:space:]]*\("; }
 
 check_tree()
 {
-    local root=$1 folder file
+    local root=$1 folder all stripped pure
     cd "$root" || return 1
-    for folder in $tops; do
-        sources "$(place "$folder")"
-    done | { mapfile -t all && check_includes "${all[@]}"; }
-    for folder in $library; do
-        for file in $(sources "src/$folder"); do
-            check_calls "$file" "the library never prints or exits" "$printing"
-        done
-    done
-    for folder in $compile_half; do
-        for file in $(sources "src/$folder"); do
-            check_calls "$file" "the compile half is pure" "$files|$clocks|$rest"
-            grep -nE "^[[:space:]]*#[[:space:]]*include[[:space:]]*<($headers)\.h>" "$file" |
-                show "$file" "the compile half is pure"
-            strip "$file" | grep -nE '(^|[^A-Za-z0-9_])(stdout|stderr|stdin|environ|errno)([^A-Za-z0-9_]|$)' |
-                show "$file" "the compile half is pure"
-        done
-    done
+    mapfile -t all < <(for folder in $tops; do sources "$(place "$folder")"; done)
+    check_includes "${all[@]}"
+    mapfile -t all < <(for folder in $library; do sources "src/$folder"; done | sort -u)
+    stripped=$(strip "${all[@]}")
+    calls "$printing" <<<"$stripped" | show "the library never prints or exits"
+    pure=$(grep -E "^src/(${compile_half// /|})/" <<<"$stripped")
+    calls "$files|$clocks|$rest" <<<"$pure" | show "the compile half is pure"
+    grep -E "^[^:]*:[0-9]*:[[:space:]]*#[[:space:]]*include[[:space:]]*<($headers)\.h>" <<<"$pure" |
+        show "the compile half is pure"
+    grep -E '^[^:]*:[0-9]*:(.*[^A-Za-z0-9_])?(stdout|stderr|stdin|environ|errno)([^A-Za-z0-9_]|$)' <<<"$pure" |
+        show "the compile half is pure"
     # An unknown folder would go unchecked.
     for folder in src/*/; do
         folder=$(basename "$folder")
         grep -qxF -- "$folder" <<<"$tops" || echo "src/$folder: no rule says what it may include"
     done
     # The headers of the interface stand alone: weft.h needs the compiler's headers, the others weft.h.
-    grep -nE '#[[:space:]]*include' include/weft.h | grep -vE '<std(bool|def|int)\.h>' |
-        show include/weft.h "weft.h stands alone"
+    grep -HnE '#[[:space:]]*include' include/weft.h | grep -vE '<std(bool|def|int)\.h>' |
+        show "weft.h stands alone"
     grep -HnE '#[[:space:]]*include' include/weft/* 2>/dev/null | grep -v '<weft\.h>' |
-        sed 's|^\([^:]*:[0-9]*\):[[:space:]]*\(.*\)|\1: includes weft.h and nothing else: \2|'
+        show "includes weft.h and nothing else"
 }
 
 if [ "${1:-}" = --draw ]; then
@@ -173,7 +167,8 @@ if ! bash "$0" "$here"; then
     failed=1
 fi
 
-# plant VERDICT FOLDER LINE: a copy of the tree with one more file is refused (bad) or not (good).
+# plant VERDICT FOLDER LINE: a file with this line, which must be refused (bad) or not (good). The tree is checked once, with
+# all of them in it: each has a number, which what is found in it carries.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 mkdir -p "$copy/include"
@@ -182,18 +177,12 @@ for folder in $rows; do
     mkdir -p "$copy/$(place "$folder")"
     touch "$copy/$(place "$folder")/${folder##*/}.h"
 done
+verdicts=() folders=() lines=()
 plant()
 {
-    local verdict=$1 file=$copy/$2/planted.c result=good
     mkdir -p "$copy/$2"
-    printf '%s\n' "$3" >"$file"
-    bash "$0" "$copy" >"$copy/found" || result=bad
-    if [ "$result" != "$verdict" ] || { [ "$verdict" = bad ] && ! grep -q planted "$copy/found"; }; then
-        echo "self-check: in $2, the line '$3' should be $verdict"
-        failed=1
-    fi
-    rm "$file"
-    rmdir "$copy/$2" 2>/dev/null # where it was made for this one alone
+    printf '%s\n' "$3" >"$copy/$2/planted${#lines[@]}.c"
+    verdicts+=("$1") folders+=("$2") lines+=("$3")
 }
 
 plant bad include/weft '#include <stdlib.h>'
@@ -257,7 +246,7 @@ plant bad src/lower 'char *f(void) { return getenv("WEFT"); }'
 plant bad src/lower 'void f(void) { clock_gettime(0, 0); }'
 plant bad src/lower 'void f(void) { pthread_mutex_lock(0); }'
 plant bad src/lower 'void f(void) { abort(); }'
-plant bad src/planted 'int x;'
+plant bad src/strange 'int x;'
 plant good src/base '#include "base/base.h"'
 plant good src/layout '#include "base/base.h"'
 plant good src/lower '#include "plan/plan.h"'
@@ -292,6 +281,22 @@ plant good bench '#include <weft.h>'
 plant good src/plan '/* open(2) and getenv( are only named here */ int n = 1; // time(0)'
 plant good src/plan 'const char *s = "printf(\"%d\") getenv(x)"; int snprintf(char *b, long n, const char *f, ...);'
 plant good src/plan 'int f(struct p *p) { return p->open(1) + p->ops.read(2) + reopen(3); }'
+
+found=$(bash "$0" "$copy")
+for i in "${!lines[@]}"; do
+    result=good name=${folders[i]}/planted$i.c
+    [ "${folders[i]}" = src/strange ] && name=src/strange # no rule is for the folder itself
+    grep -qF "$name:" <<<"$found" && result=bad
+    if [ "$result" != "${verdicts[i]}" ]; then
+        echo "self-check: in ${folders[i]}, the line '${lines[i]}' should be ${verdicts[i]}"
+        failed=1
+    fi
+done
+others=$(grep -vE '^([a-z/]+/planted[0-9]+\.c|src/strange):' <<<"$found")
+if [ -n "$others" ]; then
+    printf 'self-check: found where nothing is planted:\n%s\n' "$others"
+    failed=1
+fi
 
 [ "$failed" -eq 0 ] && echo "include direction: all right"
 exit "$failed"

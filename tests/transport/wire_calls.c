@@ -27,9 +27,10 @@ static void calls_know(struct wire_rank *r, int peer, uint32_t n, bool nobody)
 {
     static const unsigned char here[] = {127, 0, 0, 1}, nowhere[] = {224, 0, 0, 1};
     struct tcp_card *card = &calls_wire(r)->cards[peer];
+    uint16_t port = card->at[0].port;
     for (card->n = 0; card->n < n; card->n++) {
         bool none = nobody && card->n;
-        card->at[card->n] = (struct tcp_address){.family = 4, .prefix = 32, .loopback = !none};
+        card->at[card->n] = (struct tcp_address){.family = 4, .prefix = 32, .loopback = !none, .port = port};
         memcpy(card->at[card->n].bytes, none ? nowhere : here, sizeof here);
     }
 }
@@ -132,14 +133,14 @@ void calls_crossed_body(struct wire_rank *r)
 {
     struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
     if (r->rank == 0) {
-        struct tcp_hello welcome;
+        struct tcp_answer answer;
         calls_know(r, 1, 2, false);
         WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
         WIRE_UNTIL(r, p->link == TCP_ASKING);
         calls_sign(r, 0);
         calls_await(r, 1);
         WIRE_CHECK(r, p->link == TCP_ASKING && calls_readable(p, POLLIN));
-        WIRE_CHECK(r, recv(p->fd, &welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome); /* has not come in time */
+        WIRE_CHECK(r, recv(p->fd, &answer, sizeof answer, MSG_WAITALL) == sizeof answer); /* has not come in time */
         calls_age(r, 1, ANSWER_NS);
         r->w->ops->gone(r->w, 1);
         WIRE_CHECK(r, p->link == TCP_CALLING);
@@ -227,7 +228,7 @@ void calls_reserve_body(struct wire_rank *r)
         WIRE_CHECK(r, fd >= 0 && !bind(fd, (struct sockaddr *)&at, n) && !listen(fd, 4));
         WIRE_CHECK(r, !getsockname(fd, (struct sockaddr *)&at, &n));
         calls_know(r, 1, 1, false);
-        calls_wire(r)->cards[1].port = ntohs(at.sin_port);
+        calls_wire(r)->cards[1].at[0].port = ntohs(at.sin_port);
     }
     WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
     if (r->rank == 0) {
@@ -244,14 +245,15 @@ void calls_crowd_body(struct wire_rank *r)
     int fds[STRANGERS];
     if (r->rank == 0) {
         const struct tcp_card *card = &calls_wire(r)->cards[1];
-        struct tcp_hello hello = {UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1]}, 0, 1}, answer;
+        struct tcp_peer *p = &calls_wire(r)->peers[1];
+        WIRE_CHECK(r, tcp_proof_call(calls_wire(r), p));
         for (int i = 0; i < STRANGERS; i++) {
-            fds[i] = wire_stranger(card, &hello, i ? 0 : sizeof hello);
+            fds[i] = wire_stranger(card, &p->call, i ? 0 : sizeof p->call);
             WIRE_CHECK(r, fds[i] >= 0);
         }
         calls_sign(r, 0);
-        WIRE_CHECK(r, recv(fds[0], &answer, sizeof answer, MSG_WAITALL) == (ssize_t)sizeof answer);
-        WIRE_CHECK(r, answer.from == 1 && answer.to == 0);
+        WIRE_CHECK(r, recv(fds[0], &p->answer, sizeof p->answer, MSG_WAITALL) == (ssize_t)sizeof p->answer);
+        WIRE_CHECK(r, tcp_proof_answered(calls_wire(r), p));
         calls_sign(r, 1);
         for (int i = 0; i < STRANGERS; i++)
             close(fds[i]);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "support/leaks.h"
 #include "support/random.h"
 #include "support/values.h"
 #include "weft.h"
@@ -164,6 +165,7 @@ const char *wire_run(const char *url, int n, int victim, void (*body)(struct wir
         pid_t pid = fork();
         if (pid == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            leaks_begin();
             struct wire_rank r = {.rank = i, .size = n, .url = url, .job = job, .arg = arg};
             if (wire_rank_open(&r, url))
                 wire_note(&r, __FILE__, __LINE__, "open: %s", weft_errmsg());

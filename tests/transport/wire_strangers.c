@@ -8,7 +8,7 @@
 
 int wire_stranger(const struct tcp_card *card, const void *says, size_t n)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)card->port)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(card->at[0].port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (fd >= 0 && (connect(fd, (struct sockaddr *)&to, sizeof to) || send(fd, says, n, MSG_NOSIGNAL) != (ssize_t)n)) {
@@ -22,20 +22,18 @@ void strangers_body(struct wire_rank *r)
 {
     const struct tcp_wire *w = (const struct tcp_wire *)r->w;
     const struct tcp_card *card = &w->cards[(r->rank + 1) % r->size];
-    struct tcp_hello hello = {.magic = 1};
+    struct tcp_call call = {.magic = UINT64_C(0x3370637474666577), .number = 1};
     int fds[STRANGERS];
     for (int i = 0; i < STRANGERS; i++) {
-        /* nothing, too little, something else, much else, what was heard of another job, and a rank that there is not
+        /* nothing, too little, something else, much else, a call without the key, and one of a rank that there is not
          */
         unsigned char noise[600];
         memset(noise, 'G', sizeof noise);
-        size_t n = i % 6 == 0 ? 0 : i % 6 == 1 ? 7 : i % 6 == 2 ? sizeof hello : sizeof noise;
+        size_t n = i % 6 == 0 ? 0 : i % 6 == 1 ? 7 : i % 6 == 2 ? sizeof call : sizeof noise;
         if (i % 6 >= 4) {
-            hello =
-                (struct tcp_hello){UINT64_C(0x3270637474666577), {card->nonce[0], card->nonce[1] + (i % 6 == 4)}, 0, 0};
-            hello.from = i % 6 == 4 ? (uint32_t)r->rank : (uint32_t)r->size;
-            hello.to = (uint32_t)((r->rank + 1) % r->size);
-            memcpy(noise, &hello, n = sizeof hello);
+            call.from = i % 6 == 4 ? (uint32_t)r->rank : (uint32_t)r->size;
+            call.to = (uint32_t)((r->rank + 1) % r->size);
+            memcpy(noise, &call, n = sizeof call);
         }
         fds[i] = wire_stranger(card, noise, n);
         WIRE_CHECK(r, fds[i] >= 0);

@@ -95,8 +95,9 @@ static void play_hosts(struct wire_rank *r, const int *host)
     for (int i = 0; i < r->size; i++) {
         struct tcp_card *c = &w->cards[i];
         c->net = 1000 + (uint64_t)host[i];
+        uint16_t port = c->at[0].port;
         c->n = 1;
-        c->at[0] = (struct tcp_address){.family = 4, .prefix = 32, .loopback = host[i] == host[r->rank]};
+        c->at[0] = (struct tcp_address){.family = 4, .prefix = 32, .loopback = host[i] == host[r->rank], .port = port};
         memcpy(c->at[0].bytes, i == r->rank ? here : there, sizeof here);
     }
     free(w->hosts);
@@ -170,7 +171,7 @@ static void vanish_body(struct wire_rank *r)
     if (r->rank % 3) {
         for (int i = 0; i < r->size; i++)
             WIRE_CHECK(r, i == r->rank || deafen(w->peers[i].fd, true));
-        WIRE_CHECK(r, deafen(w->listener, true));
+        WIRE_CHECK(r, w->nlisteners == 1 && deafen(w->listeners[0], true));
     } else {
         WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE && r->w->ops->gone(r->w, 2) != TRANSPORT_HERE);
         WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_LOST && r->w->ops->gone(r->w, 2) == TRANSPORT_LOST);

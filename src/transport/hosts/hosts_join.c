@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "transport/hosts/hosts_link.h"
 
@@ -24,6 +25,7 @@ struct record {
     uint64_t host;    /* a hash of the host's name; in a PLACE: where the core is */
     uint64_t machine; /* one machine may play several hosts */
     uint64_t cores;   /* cores that the rank may run on; bit i: a core whose number is i modulo 64 */
+    uint64_t net;     /* equal on ranks that share a network namespace; 0: not known */
     uint64_t random;  /* rank 0's is part of the group's name, so that no other group has it */
     struct wire_wish wish;
     char name[HOSTS_NAME - 16]; /* of the host, for messages */
@@ -52,6 +54,20 @@ static void see_off(struct wire *w, int64_t until)
             sched_yield();
 }
 
+/* A rank tells the records of itself, rank 0 those of all, and the first rank of a host where its core is. */
+static bool may_tell(const struct hosts_link *l, int peer, const struct note *note, size_t n)
+{
+    const struct transport_hosts *h = &l->hosts;
+    int size = l->hosts.wire->size, me = l->hosts.wire->rank;
+    if (note->n < 0 || note->first < 0 || note->n > (int)RECORDS || note->first > size - note->n ||
+        n < offsetof(struct note, records) + (size_t)note->n * sizeof *note->records)
+        return false;
+    if (note->kind == LIST)
+        return peer == 0;
+    return note->n == 1 &&
+           (note->kind == NAMES ? note->first == peer : note->first == me && peer == h->firsts[h->host[me]]);
+}
+
 /* Waits for records of this kind until those of `want` ranks are there; `have` are there already. Other mail is kept
  * for later. */
 static int collect(struct hosts_link *l, const struct transport_ask *ask, uint32_t kind, struct record *records,
@@ -73,7 +89,7 @@ static int collect(struct hosts_link *l, const struct transport_ask *ask, uint32
                     return err;
                 continue;
             }
-            if (note.n < 0 || note.first < 0 || note.n > (int)RECORDS || note.first > w->size - note.n)
+            if (!may_tell(l, peer, &note, n))
                 return error_set(WEFT_ETRANSPORT, "rank %d sent malformed mail while the ranks were joining", peer);
             for (int i = 0; i < note.n; i++) {
                 have += !there[note.first + i];
@@ -241,7 +257,7 @@ static int make_core(struct hosts_link *l, const struct transport_ask *ask, int6
     return err;
 }
 
-static int open_wire(struct hosts_link *l, const struct transport_ask *ask, const char *url)
+static int open_wire(struct hosts_link *l, const struct transport_ask *ask, const char *url, bool local)
 {
     struct wire_boot boot = {.rank = ask->rank,
                              .size = ask->size,
@@ -250,11 +266,15 @@ static int open_wire(struct hosts_link *l, const struct transport_ask *ask, cons
                              .wait_ns = ask->wait_ns,
                              .no_shm = true,
                              .communicator = ask->communicator,
-                             .modules = ask->modules};
+                             .modules = ask->modules,
+                             .local = local,
+                             .peers = l->hosts.nhosts - 1,
+                             .key = ask->key};
     return wire_open(url, &boot, &l->hosts.wire);
 }
 
-/* Sets *name, which names this host's part of the group. *url is the wire's; if it is NULL, all ranks choose one here.
+/* Sets *name, which names this host's part of the group; its net is 0 unless all ranks share it. *url is the wire's; if
+ * it is NULL, all ranks choose one here.
  */
 static int know_each_other(struct hosts_link *l, const struct transport_ask *ask, bool alone, int64_t until,
                            int *near_size, struct record *name, const char **url)
@@ -262,7 +282,7 @@ static int know_each_other(struct hosts_link *l, const struct transport_ask *ask
     int rank = l->base.rank, size = l->base.size;
     struct record *all = calloc((size_t)size, sizeof *all);
     int err = all ? hosts_link_tables(&l->hosts, size) : error_nomem();
-    struct record mine = {.machine = ask->machine, .cores = own_cores()};
+    struct record mine = {.machine = ask->machine, .cores = own_cores(), .net = process_net()};
     if (!err && !*url)
         err = wire_choose_wish(ask->wire, ask->modules, &mine.wish);
     memcpy(mine.name, ask->host_name, strnlen(ask->host_name, sizeof mine.name));
@@ -274,7 +294,9 @@ static int know_each_other(struct hosts_link *l, const struct transport_ask *ask
                           : gather(l, ask, mine, all, until - core_now());
     if (!err) {
         sort_out(&l->hosts, all, rank, size, near_size);
-        *name = (struct record){.host = mine.host, .random = all[0].random};
+        *name = (struct record){.host = mine.host, .net = mine.net, .random = all[0].random};
+        for (int r = 0; r < size; r++)
+            name->net = all[r].net == mine.net ? name->net : 0;
         err = name_hosts(&l->hosts, all, alone);
     }
     if (!err && !*url && l->hosts.nhosts > 1)
@@ -288,14 +310,14 @@ static int join_all(struct hosts_link *l, const struct transport_ask *ask, const
 {
     int64_t until = core_now() + ask->wait_ns;
     struct record name;
-    int near_size = 0, err = ask->gather ? 0 : open_wire(l, ask, url);
+    int near_size = 0, err = ask->gather ? 0 : open_wire(l, ask, url, false);
     if (err)
         return err;
     l->base.rank = l->hosts.wire ? l->hosts.wire->rank : ask->rank;
     l->base.size = l->hosts.wire ? l->hosts.wire->size : ask->size;
     err = know_each_other(l, ask, alone, until, &near_size, &name, &url);
     if (!err && !l->hosts.wire && l->hosts.nhosts > 1)
-        err = open_wire(l, ask, url);
+        err = open_wire(l, ask, url, name.net != 0);
     if (!err)
         err = join_home(l, ask, &name, near_size);
     if (!err && l->hosts.nhosts > 1)

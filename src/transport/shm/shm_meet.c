@@ -27,6 +27,7 @@
 #include "base/ended.h"
 #include "base/error.h"
 #include "base/forks.h"
+#include "base/open_files.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "transport/shm/shm.h"
@@ -36,6 +37,7 @@ enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
 #define DISAGREE_NS \
     INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
 #define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
+#define SPARE_FILES 4               /* beside those for connections */
 #define AGAIN 1                     /* not an error: try to find the group once more */
 
 struct message {
@@ -406,7 +408,15 @@ static int host(struct shm_link *l, const struct transport_ask *ask, int listene
     h.polls = calloc(size + 1, sizeof *h.polls);
     for (size_t r = 0; h.peers && r < size; r++)
         h.peers[r] = -1;
-    int err = h.peers && h.ready && h.polls ? shm_file_create(l) : error_nomem();
+    size_t need;
+    int err = h.peers && h.ready && h.polls ? 0 : error_nomem();
+    if (!err && !open_files_allow_more(size + SPARE_FILES, &need)) /* a connection with each rank; poll needs it, too */
+        err = error_set(WEFT_ETRANSPORT,
+                        "shm:%s: rank %d may have %zu files open, and needs %zu for %zu ranks: raise its limit (ulimit "
+                        "-n)",
+                        l->name, l->base.rank, open_files_limit(), need, size);
+    if (!err)
+        err = shm_file_create(l);
     if (!err) {
         come_in(l);
         err = gather(&h, until);

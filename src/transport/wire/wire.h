@@ -19,9 +19,10 @@
 
 #include "transport/transport.h"
 
-#define WIRE_ABI 2     /* of this header, between the library and its modules */
+#define WIRE_ABI 3     /* of this header, between the library and its modules */
 #define WIRE_MAIL 2048 /* bytes of a mail at most */
 #define WIRE_AHEAD 8   /* how many starts of a send may be done before the receiver has begun the first of them */
+#define WIRE_KEY 32    /* bytes of a key */
 #define WIRE_NAME "weft_wire" /* the one symbol that a module exports: its struct wire_ops */
 
 struct wire_can {
@@ -37,8 +38,9 @@ struct wire {
     int rank, size;
     uint64_t tags; /* `make` takes tags 0 to tags - 1: sockets 2^62, UCX 2^40, Open MPI 2^31 - 1, MPICH 2^28 - 1 */
     int fd;        /* readable when something comes after `arm`; -1: there is none, call progress now and then */
-    bool failed; /* set by the owner: incoming data is not wanted any more, and close does not wait until what was sent
-                    has left */
+    bool failed;  /* set by the owner: incoming data is not wanted any more, and close does not wait until what was sent
+                     has left */
+    size_t files; /* not 0: this process may have that many files open, which is too few to connect with all peers */
 };
 
 /* One message, set up for many runs. A module embeds it first, too. */
@@ -73,6 +75,11 @@ struct wire_boot {
     bool one_thread;          /* only the thread that opens it will ever use it: MPI needs no support for threads */
     const void *communicator; /* mpi: points to the caller's MPI_Comm, which open duplicates; NULL: MPI_COMM_WORLD */
     const char *modules;      /* the folder where modules are looked for first (WEFT_MODULES); NULL: none */
+    /* Sockets. local: all ranks share this rank's network namespace, so nothing needs to listen outside. key: a secret
+     * that all ranks know, WIRE_KEY bytes; NULL: none. Without it the bytes of `gather` must stay secret. */
+    bool local;
+    const unsigned char *key;
+    int peers; /* with how many ranks this one will be connected, at least */
     /* wire_open sets it for the module */
     int (*error)(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 };

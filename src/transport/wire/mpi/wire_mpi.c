@@ -61,7 +61,7 @@ static int begin(struct wire_mpi *w, const struct wire_boot *boot, int rank, str
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     MPI_Comm_get_attr(w->comm, MPI_TAG_UB, &highest, &tagged);
     w->mail_tag = tagged ? *highest : 32767; /* the least that MPI guarantees */
-    w->base = (struct wire){&weft_wire, boot->error, rank, w->base.size, (uint64_t)w->mail_tag, -1, false};
+    w->base = (struct wire){&weft_wire, boot->error, rank, w->base.size, (uint64_t)w->mail_tag, -1, false, 0};
     wire_mpi_end_list(w);
     int code = wire_mpi_mail_open(w);
     if (!code) {

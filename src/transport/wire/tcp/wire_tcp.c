@@ -11,13 +11,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/blake2s.h"
 #include "base/forks.h"
+#include "base/open_files.h"
 #include "weft.h"
 
 #define MS INT64_C(1000000)
 #define LEAVE_NS (5000 * MS) /* within which what was sent must reach the peers' kernels */
 #define FAILED_NS (50 * MS)  /* the same after a failure, when peers may not read it any more */
 #define EVENTS 64
+#define WIRE_FILES 8 /* beside those of its connections: epoll, listeners, the sentinel's, the store's, newcomers */
 #define BUFFER_LEAST (16 << 10) /* with less than one packet TCP stalls */
 #define BUFFER_MOST (1 << 30)
 
@@ -33,6 +36,7 @@ static void destroy(struct tcp_wire *w)
     for (int i = w->used; i >= 0; i = w->peers[i].next_used) {
         tcp_link_lost(w, &w->peers[i], TRANSPORT_LEFT, 0);
         tcp_sensor_end(w, &w->peers[i]);
+        free(w->peers[i].words);
     }
     for (struct tcp_newcomer *g = w->newcomers, *next; g; g = next) {
         next = g->next;
@@ -48,13 +52,15 @@ static void destroy(struct tcp_wire *w)
     }
     free(w->reading);
     tcp_lane_free_all(w);
-    forks_close(w->listener);
+    for (int i = 0; i < w->nlisteners; i++)
+        forks_close(w->listeners[i]);
     if (w->base.fd >= 0)
         close(w->base.fd);
     free(w->cards);
     free(w->peers);
     free(w->hosts);
     free(w->host);
+    blake2s_wipe(w->key, sizeof w->key);
     free(w);
 }
 
@@ -74,14 +80,31 @@ static int settle_buffer(struct tcp_wire *w, const struct wire_boot *boot)
     return 0;
 }
 
+/* Makes the files of a wire, and sees to it that there are enough for its connections. If there are not, the card says
+ * so, and all ranks hear of it. */
+static int make_files(struct tcp_wire *w, const struct wire_boot *boot, struct tcp_card *card, bool any)
+{
+    size_t need;
+    bool enough = open_files_allow_more(WIRE_FILES + (size_t)boot->peers, &need);
+    int err = 0;
+    if (enough && (w->base.fd = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        err = boot->error(WEFT_ETRANSPORT, "tcp: no epoll: %s", strerror(errno));
+    if (enough && !err)
+        err = tcp_meet_listen(w, boot, card, any);
+    card->files = enough ? 0 : (uint32_t)open_files_limit();
+    card->need = (uint32_t)need;
+    return err;
+}
+
 static int open_wire(const struct wire_boot *boot, struct wire **out)
 {
     struct tcp_wire *w = calloc(1, sizeof *w);
-    struct tcp_card card = {.port = 0};
+    struct tcp_card card = {.n = 0};
+    bool any = false;
     if (!w)
         return boot->error(WEFT_ENOMEM, "out of memory");
-    w->base = (struct wire){&wire_tcp, boot->error, boot->rank, boot->size, UINT64_C(1) << TCP_TAG_BITS, -1, false};
-    w->used = w->listener = -1;
+    w->base = (struct wire){&wire_tcp, boot->error, boot->rank, boot->size, UINT64_C(1) << TCP_TAG_BITS, -1, false, 0};
+    w->used = -1;
     w->source = TCP_LISTENER;
     w->inbox_last = &w->inbox;
     w->cards = calloc((size_t)boot->size, sizeof *w->cards);
@@ -96,14 +119,23 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         p->last = &p->first;
         p->sends_last = &p->sends;
     }
-    if (!err && (w->base.fd = epoll_create1(EPOLL_CLOEXEC)) < 0)
-        err = boot->error(WEFT_ETRANSPORT, "tcp: no epoll: %s", strerror(errno));
     if (!err)
-        err = tcp_card_fill(boot, &card);
+        err = tcp_card_fill(boot, &card, &any);
     if (!err)
-        err = tcp_meet_listen(w, boot, &card.port);
+        err = make_files(w, boot, &card, any);
+    if (!err)
+        err = tcp_proof_card(boot, &card);
     if (!err)
         err = boot->gather(boot->arg, &card, sizeof card, w->cards);
+    for (int i = 0; i < boot->size && !err; i++)
+        if (w->cards[i].files)
+            err = boot->error(WEFT_ETRANSPORT,
+                              "tcp: rank %d may have %u files open, and needs %u for %d ranks: raise its limit (ulimit "
+                              "-n)",
+                              i, w->cards[i].files, w->cards[i].need, boot->size);
+    blake2s_wipe(card.secret, sizeof card.secret);
+    if (!err)
+        err = tcp_proof_key(w, boot);
     if (!err)
         err = tcp_watch_open(w, boot);
     if (err) {
@@ -117,9 +149,13 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
 /* The new wire has connections of its own, so that a failure of one wire does not touch the other. */
 static int split_wire(struct wire *base, const int *ranks, const struct wire_boot *boot, struct wire **out)
 {
+    const struct tcp_wire *w = tcp(base);
     struct wire_boot own = *boot;
-    (void)ranks;
     own.error = base->error;
+    own.key = w->key;
+    own.local = true;
+    for (int i = 0; i < own.size; i++)
+        own.local &= tcp_card_together(&w->cards[base->rank], &w->cards[ranks[i]]);
     return open_wire(&own, out);
 }
 

@@ -6,10 +6,11 @@
  *   wire_tcp_lane.c    where messages of one tag meet what has come for them
  *   wire_tcp_inbox.c   mail that has come
  *   wire_tcp_queue.c   what is to leave: short frames, and messages that are being sent
+ *   wire_tcp_proof.c   proving that a connection is a rank's of this group
  *   wire_tcp_sensor.c  asking a peer's kernel whether the peer's process still listens
  *   wire_tcp_link.c    the connection with one peer, and its end
  *   wire_tcp_out.c     writing to the socket
- *   wire_tcp_meet.c    connecting and being connected, hello and welcome
+ *   wire_tcp_meet.c    connecting and being connected
  *   wire_tcp_watch.c   peers that are silent, or whose connection has ended: whether they live
  *   wire_tcp_data.c    messages that are set up once and started many times
  *   wire_tcp_in.c      reading from the socket, frame by frame, into the right place where it is known
@@ -19,6 +20,7 @@
  * Prefix of wire_tcp_inbox.c: tcp_inbox_. Prefix of wire_tcp_queue.c: tcp_queue_. Prefix of wire_tcp_link.c: tcp_link_.
  * Prefix of wire_tcp_out.c: tcp_out_. Prefix of wire_tcp_meet.c: tcp_meet_. Prefix of wire_tcp_data.c: tcp_data_.
  * Prefix of wire_tcp_in.c: tcp_in_. Prefix of wire_tcp_sensor.c: tcp_sensor_. Prefix of wire_tcp_watch.c: tcp_watch_.
+ * Prefix of wire_tcp_proof.c: tcp_proof_.
  *
  * A connection carries frames: a head and bytes. The bytes of a message go from its memory to the socket, and from the
  * socket into the memory of the receive that was started for it, without a copy between. A message that no receive
@@ -44,7 +46,7 @@
 #define TCP_ADDRESSES 16             /* most addresses of a rank; others are not tried */
 #define TCP_TAG_BITS 62
 
-enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE, TCP_HERE };
+enum tcp_kind { TCP_MAIL = 1, TCP_DATA, TCP_OFFER, TCP_GRANT, TCP_ABORT, TCP_BYE };
 
 struct tcp_head {
     uint32_t kind, bytes; /* bytes: how many follow */
@@ -100,6 +102,7 @@ struct tcp_lane {
     bool unfit;         /* that message is discarded because it is larger than the receive */
     size_t total, left;
     struct tcp_arrival *first, *last;
+    int waiting; /* how many these are */
 };
 
 enum tcp_state { TCP_IDLE, TCP_WAITS, TCP_MOVES, TCP_DONE, TCP_UNFIT };
@@ -124,9 +127,27 @@ enum tcp_link { TCP_UNUSED, TCP_CALLING, TCP_ASKING, TCP_OPEN, TCP_LOST };
 /* What a file that epoll reports is. */
 enum tcp_source { TCP_LISTENER, TCP_NEWCOMER, TCP_PEER, TCP_SENSOR };
 
-struct tcp_hello {
-    uint64_t magic, nonce[2]; /* nonce: of the rank that is greeted */
+#define TCP_NONCE 16
+#define TCP_MAC 16
+
+/* How a connection begins (wire_tcp_proof.c). The rank that connects sends a call. */
+struct tcp_call {
+    uint64_t magic;
     uint32_t from, to;
+    uint64_t number; /* of the calls from this rank to that one */
+    unsigned char nonce[TCP_NONCE], mac[TCP_MAC];
+};
+
+/* The rank that is called answers. */
+struct tcp_answer {
+    uint64_t magic;
+    unsigned char nonce[TCP_NONCE], mac[TCP_MAC];
+};
+
+/* The caller proves that it has the answer. Or it leaves without having waited for one: then its last frames follow. */
+struct tcp_proof {
+    uint64_t bytes; /* 0: this is a proof; otherwise bytes of last frames */
+    unsigned char mac[TCP_MAC];
 };
 
 /* A fresh connection to a peer's listener, on which nothing is sent. */
@@ -151,11 +172,22 @@ struct tcp_peer {
     bool turned_away;    /* a process answered, but not as the peer would */
     bool unclear;        /* a call failed other than by a refusal: whether the peer lives is not known */
     int64_t since;
-    struct tcp_hello hello;
-    size_t hello_got;
-    int reserve; /* a connection that the peer made meanwhile; -1: none */
-    bool
-        unsure; /* the peer made the connection, and may have given it up before it was welcomed: nothing is sent yet */
+    uint64_t calls;       /* how often this rank has called it */
+    struct tcp_call call; /* the last one */
+    struct tcp_answer answer;
+    size_t answer_got;
+
+    /* called by it */
+    uint64_t heard;                      /* the highest number of its calls: each of them counts once */
+    int reserve;                         /* a connection that the peer made meanwhile; -1: none */
+    struct tcp_call reserve_call, taken; /* calls of the one in reserve, and of the one that was answered */
+    unsigned char nonce[TCP_NONCE];      /* of that answer */
+    bool unsure; /* the peer made the connection, and may have given it up before the answer came: until its proof has
+                    come, nothing is sent and nothing is believed */
+    struct tcp_proof proof;
+    size_t proof_got;
+    unsigned char *words; /* frames of a peer that left before it had an answer */
+    size_t words_got;
 
     /* out */
     struct tcp_out *first, **last;
@@ -191,7 +223,7 @@ struct tcp_newcomer {
     struct tcp_newcomer *next;
     int fd; /* -1: the connection is over or has become a peer's */
     int64_t since;
-    struct tcp_hello hello;
+    struct tcp_call call;
     size_t got;
 };
 
@@ -199,14 +231,17 @@ struct tcp_address {
     unsigned char family; /* 4 or 6 */
     unsigned char prefix; /* bits of its network */
     bool loopback;
+    uint16_t port;
     unsigned char bytes[16];
 };
 
 /* What all ranks know of each other. */
 struct tcp_card {
-    uint64_t nonce[2];
-    uint64_t net; /* equal on ranks that share a network namespace */
-    uint32_t port, n;
+    unsigned char secret[WIRE_KEY]; /* random; the group's key is made of all of them, and then they are wiped */
+    unsigned char check[8];         /* shows whether both ranks have the same key of `wire_boot` */
+    uint32_t files, need;           /* files: the limit of a process that needs more; 0: it has enough */
+    uint64_t net;                   /* equal on ranks that share a network namespace */
+    uint32_t n;
     struct tcp_address at[TCP_ADDRESSES];
 };
 
@@ -220,13 +255,14 @@ struct tcp_wire {
     struct wire base;
     struct tcp_card *cards; /* of all ranks */
     struct tcp_peer *peers;
-    struct tcp_host *hosts; /* of the ranks */
-    int *host, nprobed;     /* each rank's; how many are probed */
-    uint64_t luck;          /* a random number, so that processes do not probe in step */
-    int used;               /* the first peer that was used; -1: none */
-    enum tcp_source source; /* TCP_LISTENER: epoll reports the listener with its address */
-    int listener;
-    bool deaf; /* no files are left for newcomers: the listener is not watched for a while */
+    struct tcp_host *hosts;      /* of the ranks */
+    int *host, nprobed;          /* each rank's; how many are probed */
+    uint64_t luck;               /* a random number, so that processes do not probe in step */
+    int used;                    /* the first peer that was used; -1: none */
+    unsigned char key[WIRE_KEY]; /* known to the ranks of this group only */
+    enum tcp_source source;      /* TCP_LISTENER: epoll reports the listeners with its address */
+    int listeners[TCP_ADDRESSES], nlisteners;
+    bool deaf; /* no files are left for newcomers: the listeners are not watched for a while */
     struct tcp_newcomer *newcomers;
     int nnewcomers;
     bool gone_newcomers; /* some newcomers are to be freed */
@@ -242,10 +278,12 @@ struct tcp_wire {
 };
 
 /* ---- wire_tcp_card.c ---- */
-int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card); /* all but the port */
+/* Addresses, without ports. *any: peers may use each of this machine's addresses. */
+int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card, bool *any);
 /* Do the two share a network namespace? Then the kernel ends their connections when a process ends, and no packet that
  * could get lost on the way is needed to know it. */
 bool tcp_card_together(const struct tcp_card *a, const struct tcp_card *b);
+socklen_t tcp_card_sockaddr(const struct tcp_address *a, struct sockaddr_storage *to); /* returns its length */
 /* The ith address at which rank `me` tries to reach the peer, from 0 on; false: there are no more. */
 bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, int i, struct sockaddr_storage *to,
                       socklen_t *n);
@@ -285,6 +323,21 @@ void tcp_queue_unlink(struct tcp_peer *p, struct tcp_message *m); /* it is not s
 void tcp_queue_end_frame(struct tcp_peer *p);                     /* the frame of the first message has left */
 void tcp_queue_clear(struct tcp_wire *w, struct tcp_peer *p);     /* nothing more is sent to this peer */
 
+/* ---- wire_tcp_proof.c ---- */
+int tcp_proof_card(const struct wire_boot *boot, struct tcp_card *card); /* fills in the secret and the check */
+/* Makes the group's key of all cards, whose secrets it wipes. WEFT_EMISMATCH: a rank has another key. */
+int tcp_proof_key(struct tcp_wire *w, const struct wire_boot *boot);
+bool tcp_proof_call(struct tcp_wire *w, struct tcp_peer *p); /* makes the next call; false: no random number */
+/* Is it a call of a rank of this group to this one, which was not heard before? */
+bool tcp_proof_hear(struct tcp_wire *w, const struct tcp_call *c);
+/* Makes the answer to p->taken; false: no random number. */
+bool tcp_proof_answer(const struct tcp_wire *w, struct tcp_peer *p, struct tcp_answer *a);
+bool tcp_proof_answered(const struct tcp_wire *w, const struct tcp_peer *p); /* is it the answer to p->call? */
+struct tcp_proof tcp_proof_make(const struct tcp_wire *w, const struct tcp_peer *p);
+bool tcp_proof_holds(const struct tcp_wire *w, const struct tcp_peer *p); /* the proof, or the last frames */
+/* The proof of last frames, which come after p->call without an answer. */
+struct tcp_proof tcp_proof_last(const struct tcp_wire *w, const struct tcp_peer *p, const void *frames, size_t n);
+
 /* ---- wire_tcp_sensor.c ---- */
 void tcp_sensor_begin(struct tcp_wire *w, struct tcp_peer *p); /* asks, unless it is being asked already */
 /* Something happened to the connection, or time has passed. */
@@ -310,20 +363,23 @@ void tcp_out_stop(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m)
 void tcp_out_bye(struct tcp_wire *w, struct tcp_peer *p); /* queues the farewell of this rank */
 
 /* ---- wire_tcp_meet.c ---- */
-int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, uint32_t *port);
+/* Listens at the addresses of the card, and fills in their ports. any: at all addresses of this machine. */
+int tcp_meet_listen(struct tcp_wire *w, const struct wire_boot *boot, struct tcp_card *card, bool any);
 /* Begins to call the peer if it was not used before. */
 int tcp_meet_use(struct tcp_wire *w, int peer);
 bool tcp_meet_accept(struct tcp_wire *w); /* true: there may be more */
 void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g);
 void tcp_meet_event(struct tcp_wire *w, struct tcp_peer *p); /* for a peer that is CALLING or ASKING */
 void tcp_meet_open(struct tcp_wire *w, struct tcp_peer *p);  /* the connection with the peer is sure */
-/* For a peer that is unsure: its connection has ended. */
+/* For a peer that is unsure: reads its proof, or its last frames, to p->words. False: nothing to read frames from. */
+bool tcp_meet_prove(struct tcp_wire *w, struct tcp_peer *p);
+/* For a peer that is unsure: its connection has ended, or is not the peer's. */
 void tcp_meet_call_back(struct tcp_wire *w, struct tcp_peer *p);
 void tcp_meet_sweep(struct tcp_wire *w);                                 /* frees newcomers that are gone */
 void tcp_meet_look(struct tcp_wire *w, struct tcp_peer *p, int64_t now); /* now and then: calls that take too long */
 void tcp_meet_look_newcomers(struct tcp_wire *w, int64_t now);
 /* This rank leaves, and the peer, which it has called, is busy and has not answered: sends all that there is to send
- * behind the hello, where the peer finds it. */
+ * behind the call, where the peer finds it. */
 void tcp_meet_farewell(struct tcp_wire *w, struct tcp_peer *p);
 
 /* ---- wire_tcp_watch.c ---- */

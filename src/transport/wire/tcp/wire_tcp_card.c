@@ -3,18 +3,15 @@
  * Ranks that share a network namespace use the loopback. Other ranks first try the addresses in networks that this
  * machine is in, then the rest. They skip loopback addresses and addresses that this machine has itself (bridges of
  * containers have the same one on every machine), since these are not the peer's. If a call reaches another process all
- * the same, the hello shows it, and the next address is tried. */
+ * the same, its answer shows it, and the next address is tried. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 
-#include "base/hash.h"
+#include "base/process.h"
 #include "transport/wire/tcp/wire_tcp.h"
 #include "weft.h"
 
@@ -61,13 +58,15 @@ static bool is_listed(const char *list, const char *name)
 }
 
 /* IPv4 first, loopback last. */
-static int collect(const struct wire_boot *boot, struct tcp_card *card)
+static int collect(const struct wire_boot *boot, struct tcp_card *card, bool *any)
 {
     const char *wanted = getenv("WEFT_TCP_INTERFACE");
+    struct tcp_address inside = {0};
     struct ifaddrs *all;
     if (getifaddrs(&all))
         return boot->error(WEFT_ETRANSPORT, "tcp: this machine's addresses cannot be found: %s", strerror(errno));
     wanted = wanted && *wanted ? wanted : NULL;
+    *any = !wanted;
     bool found = !wanted;
     for (int turn = 0; turn < 4; turn++)
         for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
@@ -76,29 +75,26 @@ static int collect(const struct wire_boot *boot, struct tcp_card *card)
             if (!read_address(i, &a) || a.loopback != (turn >= 2) || (a.family == 6) != (turn % 2))
                 continue;
             found |= named;
-            if ((a.loopback || !wanted || named) && card->n < TCP_ADDRESSES)
+            if (a.loopback && !inside.family)
+                inside = a;
+            if ((!wanted || named) && card->n < TCP_ADDRESSES)
                 card->at[card->n++] = a;
         }
     freeifaddrs(all);
     if (!found)
         return boot->error(WEFT_EINVAL, "WEFT_TCP_INTERFACE=%s: no such interface is up and has an address", wanted);
+    if (boot->local && inside.family) {
+        card->n = 1;
+        card->at[0] = inside;
+        *any = false;
+    }
     return card->n ? 0 : boot->error(WEFT_ETRANSPORT, "tcp: no network interface of this machine is up");
 }
 
-int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card)
+int tcp_card_fill(const struct wire_boot *boot, struct tcp_card *card, bool *any)
 {
-    char id[64] = "";
-    struct stat net = {0};
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f && !fgets(id, sizeof id, f))
-        id[0] = 0;
-    if (f)
-        fclose(f);
-    if (getrandom(card->nonce, sizeof card->nonce, 0) != (ssize_t)sizeof card->nonce)
-        return boot->error(WEFT_EIO, "no random number: %s", strerror(errno));
-    if (*id && !stat("/proc/self/ns/net", &net))
-        card->net = hash_u64(hash_bytes(net.st_dev, id, strlen(id)), net.st_ino);
-    return collect(boot, card);
+    card->net = process_net();
+    return collect(boot, card, any);
 }
 
 /* ---- a peer's ---- */
@@ -125,6 +121,21 @@ static int turn_of(const struct tcp_card *me, const struct tcp_address *a, bool 
     return a->loopback ? -1 : turn;
 }
 
+socklen_t tcp_card_sockaddr(const struct tcp_address *a, struct sockaddr_storage *to)
+{
+    *to = (struct sockaddr_storage){0};
+    if (a->family == 4) {
+        struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(a->port)};
+        memcpy(&v4.sin_addr, a->bytes, 4);
+        memcpy(to, &v4, sizeof v4);
+        return sizeof v4;
+    }
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(a->port)};
+    memcpy(&v6.sin6_addr, a->bytes, 16);
+    memcpy(to, &v6, sizeof v6);
+    return sizeof v6;
+}
+
 bool tcp_card_together(const struct tcp_card *a, const struct tcp_card *b)
 {
     return a->net && a->net == b->net;
@@ -139,16 +150,7 @@ bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, in
             const struct tcp_address *a = &peer->at[k];
             if (turn_of(me, a, together) != turn || i-- > 0)
                 continue;
-            *to = (struct sockaddr_storage){0};
-            if (a->family == 4) {
-                struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)peer->port)};
-                memcpy(&v4.sin_addr, a->bytes, 4);
-                memcpy(to, &v4, *n = sizeof v4);
-            } else {
-                struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)peer->port)};
-                memcpy(&v6.sin6_addr, a->bytes, 16);
-                memcpy(to, &v6, *n = sizeof v6);
-            }
+            *n = tcp_card_sockaddr(a, to);
             return true;
         }
     return false;

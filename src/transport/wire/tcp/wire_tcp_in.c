@@ -27,11 +27,13 @@ static bool open_message(struct tcp_wire *w, struct tcp_lane *l, size_t total)
         l->into = l->unfit ? TCP_DISCARD : TCP_MEMORY;
         return true;
     }
-    if (w->base.failed) {
+    /* A larger message comes only after this rank has asked for it. If it does not want it any more, no memory is taken
+     * for it. */
+    if (w->base.failed || total > TCP_EAGER) {
         l->into = TCP_DISCARD;
         return true;
     }
-    struct tcp_arrival *a = total < SIZE_MAX - sizeof *a ? malloc(sizeof *a + total) : NULL;
+    struct tcp_arrival *a = malloc(sizeof *a + total);
     if (!a)
         return false;
     *a = (struct tcp_arrival){.bytes = total};
@@ -40,6 +42,7 @@ static bool open_message(struct tcp_wire *w, struct tcp_lane *l, size_t total)
     else
         l->first = a;
     l->last = a;
+    l->waiting++;
     l->into = TCP_STASH;
     return true;
 }
@@ -61,9 +64,9 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
                 .peer = p->rank, .fate = TRANSPORT_HERE, .n = h->bytes, .bytes = (unsigned char *)(p->mail + 1)};
         return p->mail ? 0 : ENOMEM;
     }
-    if (h->tag >> TCP_TAG_BITS || (h->kind != TCP_DATA && h->bytes) || h->kind > TCP_HERE || h->kind < TCP_MAIL)
+    if (h->tag >> TCP_TAG_BITS || (h->kind != TCP_DATA && h->bytes) || h->kind > TCP_BYE || h->kind < TCP_MAIL)
         return EPROTO;
-    if (h->kind == TCP_BYE || h->kind == TCP_HERE)
+    if (h->kind == TCP_BYE)
         return 0;
     l = tcp_lane(w, p->rank, h->tag, h->kind == TCP_GRANT);
     if (!l)
@@ -77,6 +80,8 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
     if (h->kind != TCP_DATA)
         return 0;
     p->lane = l;
+    if (l->into == TCP_NOWHERE && l->waiting > WIRE_AHEAD)
+        return EPROTO; /* a sender does not run ahead that far */
     if (l->into == TCP_NOWHERE && !open_message(w, l, h->value))
         return ENOMEM;
     bool makes_sense = h->value == l->total && h->bytes <= l->left && h->bytes <= TCP_FRAME && (h->bytes || !l->total);
@@ -175,6 +180,16 @@ static size_t aim(struct tcp_wire *w, struct tcp_peer *p, struct iovec *v, size_
 void tcp_in_pull(struct tcp_wire *w, struct tcp_peer *p)
 {
     struct iovec v[TCP_PIECES];
+    if (p->unsure) {
+        if (!tcp_meet_prove(w, p))
+            return;
+        unsigned char *last = p->words;
+        p->words = NULL;
+        bool goes_on = !last || take(w, p, last, p->proof.bytes);
+        free(last);
+        if (!goes_on)
+            return;
+    }
     for (size_t room = TCP_TURN; p->link == TCP_OPEN;) {
         size_t direct, all;
         struct msghdr h = {.msg_iov = v, .msg_iovlen = aim(w, p, v, &direct, &all)};
@@ -183,16 +198,10 @@ void tcp_in_pull(struct tcp_wire *w, struct tcp_peer *p)
             continue;
         if (got < 0 && errno == EAGAIN)
             return;
-        if (got <= 0 && p->unsure && !w->leaves) {
-            tcp_meet_call_back(w, p);
-            return;
-        }
         if (got <= 0) {
             tcp_link_lost(w, p, TRANSPORT_HERE, got < 0 ? errno : p->why);
             return;
         }
-        if (p->unsure)
-            tcp_meet_open(w, p);
         size_t n = (size_t)got, placed = n < direct ? n : direct;
         if (placed && p->lane->into == TCP_MEMORY)
             tcp_memory_advance(p->lane->message, placed);

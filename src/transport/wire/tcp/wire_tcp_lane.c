@@ -93,6 +93,7 @@ void tcp_lane_deliver(struct tcp_lane *l)
     struct tcp_arrival *a = l->first;
     bool fits = a->bytes <= m->base.bytes;
     l->first = a->next;
+    l->waiting--;
     if (fits)
         tcp_memory_put(m, a->data, a->bytes);
     finish(m, a->bytes, fits);
@@ -124,6 +125,7 @@ void tcp_lane_aborted(struct tcp_lane *l)
         free(*at);
         *at = NULL;
         l->last = before;
+        l->waiting--;
     }
     if (l->into == TCP_MEMORY)
         l->message->part = l->message->offset = 0;

@@ -177,7 +177,7 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
         free(w);
         return boot->error(WEFT_ENOMEM, "out of memory");
     }
-    w->base = (struct wire){&weft_wire, boot->error, boot->rank, boot->size, UINT64_C(1) << UCX_TAG_BITS, -1, false};
+    w->base = (struct wire){&weft_wire, boot->error, boot->rank, boot->size, UINT64_C(1) << UCX_TAG_BITS, -1, false, 0};
     w->used = w->last_lost = -1;
     int err = 0;
     ucs_status_t status = open_worker(w, boot);

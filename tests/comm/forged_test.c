@@ -1,0 +1,110 @@
+/* A rank that sends mail in the name of another one: the others do not listen. Ranks 2 and 3 are on one host, and rank
+ * 3, which is not the first rank there, forges failures, farewells and votes. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/mail.h"
+#include "support/clock.h"
+#include "support/hosts_meet.h"
+#include "support/processes.h"
+#include "support/ranks.h"
+#include "support/suite.h"
+
+#define RANKS 4
+
+/* As comm/mail.c has it. */
+struct packet {
+    uint32_t kind;
+    int32_t rank;
+    union {
+        struct {
+            uint64_t meeting, object, digest, place, note;
+            uint32_t call;
+            int32_t code;
+        } vote;
+        struct {
+            int32_t code;
+        } failure;
+    };
+    char text[16];
+};
+
+static void forge(weft_comm *c, uint64_t meeting)
+{
+    for (uint32_t kind = 1; kind <= 3; kind++)
+        for (int of = -1; of <= RANKS; of++)
+            for (int to = 0; to < 2; to++) {
+                struct packet p = {.kind = MAIL_KIND(MAIL_COMM, kind), .rank = of, .text = "forged"};
+                if (of == c->rank && kind != 1)
+                    continue; /* of itself it may say that */
+                p.vote.meeting = meeting;
+                p.vote.call = 77;
+                p.vote.code = kind == 1 ? WEFT_EINVAL : 0;
+                if (kind == 2)
+                    p.failure.code = WEFT_EINVAL;
+                (void)mail_send(c, to, &p, sizeof p);
+            }
+}
+
+static int meet(weft_comm *c)
+{
+    int err = 0;
+    for (int i = 0; i < 20 && !err; i++) {
+        if (c->rank == 3)
+            for (uint64_t k = 0; k < 3; k++)
+                forge(c, c->group->ranks[c->rank].meetings + k);
+        err = weft_comm_barrier(c, WEFT_DEADLINE);
+    }
+    return err;
+}
+
+static void forged_mail_is_thrown_away(void **state)
+{
+    (void)state;
+    static const char hosts[] = "aabb";
+    struct ranks_rank *out = ranks_shared(RANKS * sizeof *out);
+    pid_t pids[RANKS];
+    char url[64];
+    snprintf(url, sizeof url, "auto:forged-%ld", (long)getpid());
+    setenv("WEFT_WIRE", "tcp", 1);
+    fflush(NULL);
+    for (int r = 0; r < RANKS; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r])
+            continue;
+        weft_comm *c = NULL;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(100);
+        setenv("WEFT_HOST", (char[]){hosts[r], 0}, 1);
+        out[r].code = process_open(url, r, RANKS, 60 * SECOND, &c);
+        if (!out[r].code)
+            out[r].code = meet(c);
+        snprintf(out[r].text, sizeof out[r].text, "%s", weft_errmsg());
+        if (!out[r].code)
+            weft_comm_close(c);
+        _exit(0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        int status;
+        waitpid(pids[r], &status, 0);
+        if (status || out[r].code)
+            fail_msg("rank %d: status %d, code %d: %s", r, status, out[r].code, out[r].text);
+    }
+    munmap(out, RANKS * sizeof *out);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(forged_mail_is_thrown_away, hosts_setup, hosts_teardown),
+    };
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
