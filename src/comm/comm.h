@@ -12,6 +12,7 @@
  *   progress.c   one pass over all of that; liveness.c peers that are gone or silent
  *   callback.c   functions of the user, in which no comm of the family may wait
  *   wait.c       waiting; meeting.c meetings of all ranks: barriers and agreement
+ *   relay.c      meetings of several hosts; ballot.c what votes say together
  *   mail.c       what ranks on different hosts tell each other; split.c, split_hosts.c, survive.c
  *   flight.c     the flight recorder; flight_text.c its text
  *   alloc.c      window memory; staging.c staging memory; deferred.c memory that is freed when no peer looks at it
@@ -85,6 +86,7 @@ struct weft_comm {
     struct comm_task *described;         /* what the flight recorder describes, those made last first */
     struct comm_family *family;
     struct mail *mail;           /* on several hosts; otherwise NULL */
+    struct relay *relay;         /* on several hosts; otherwise NULL */
     struct opening *opening;     /* how it was opened; NULL: split from another */
     struct split *splitting;     /* of split.c, while this rank is in it; otherwise NULL */
     struct survivors *survivors; /* of survive.c: what ranks of other hosts have said; otherwise NULL */

@@ -52,7 +52,7 @@ static void put_meeting(const weft_comm *c, struct text *t)
     text_printf(t, "{\"call\": \"%s\", \"number\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\", \"missing\": [",
                 names_call(f->call), f->meeting, f->digest);
     for (int r = 0; r < c->size; r++) {
-        if (core_entered(c->group, r, f->meeting))
+        if (!core_lacks(c->group, r, f->meeting))
             continue;
         text_printf(t, "%s{\"rank\": %d", first ? "" : ", ", flight_text_rank(c, r));
         flight_text_fate(c, r, t);

@@ -1,17 +1,14 @@
-/* Every host has a core of the whole group in its own shared memory. What the core says about ranks of other hosts came
- * by mail.
+/* Every host has a core of the whole group in its own shared memory. Meetings of several hosts are relay.c's.
  *
- * Votes: the first rank of a host sends the votes of its host's ranks to the first ranks of the other hosts. It puts
- * the votes that it gets from these into the core, where all ranks of its host find them. It is in the same meeting as
- * the ranks that it does this for, so it does not leave while they need it. A vote of meeting m + 2 replaces that of m:
- * a rank that has entered m + 2 knew all votes of m + 1, and so every rank here has left m.
+ * Failures: a rank that learns of a failure tells the ranks of other hosts that it has a connection with, and the first
+ * ranks of the hosts next to its own in the tree of hosts (relay.h). Each of these does the same. So the news reaches
+ * every rank that is connected with others, by ranks that are in a call of weft, and each rank sends as many mails as
+ * it has connections. A rank whose neighbour in the tree is gone finds that out by itself.
  *
- * Failures: a rank that has failed tells every rank of other hosts itself, since the first rank of a host may be the
- * one that is gone. Farewells go the way of votes, and so come after them. Only first ranks send farewells: the first
- * rank of a host sees, in the same meeting, that another rank of its host has left. A rank that waits for messages of a
- * rank on another host asks the wire whether that rank has left.
+ * Farewells: the first rank of a host tells those next to it in the tree. A rank that waits for messages of a rank on
+ * another host asks the wire whether that rank has left.
  *
- * A vote is written into the core in the name of its rank, a failure in the name of the rank that got the packet. */
+ * A failure is written into the core in the name of the rank that got the packet. */
 #include "comm/mail.h"
 
 #include <sched.h>
@@ -19,35 +16,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/relay.h"
 #include "comm/task.h"
 #include "transport/hosts/hosts.h"
 
-enum {
-    VOTE = MAIL_KIND(MAIL_COMM, 1),
-    FAILURE = MAIL_KIND(MAIL_COMM, 2),
-    GOODBYE = MAIL_KIND(MAIL_COMM, 3),
-};
+enum { FAILURE = MAIL_KIND(MAIL_COMM, 1), GOODBYE = MAIL_KIND(MAIL_COMM, 2) };
 
 struct mail_packet {
     uint32_t kind;
-    int32_t rank; /* the rank that the packet is about */
-    union {
-        struct {
-            uint64_t meeting, object, digest, place, note;
-            uint32_t call;
-            int32_t code;
-        } vote;
-        struct {
-            int32_t code;
-        } failure;
-    };
-    char text[CORE_TEXT]; /* text of a vote or a failure, if any; the packet ends with the text */
+    int32_t code;         /* FAILURE */
+    char text[CORE_TEXT]; /* of the failure; the packet ends with the text */
 };
 
 struct mail {
     struct comm_task task; /* first member: a pointer to it is one to the mail */
     weft_comm *comm;
     mail_handler *handlers[MAIL_OWNERS];
+    struct relay *relay; /* until mail_open hands it to the comm */
+    bool told;           /* this rank has told others that the comm has failed */
 };
 
 _Static_assert(sizeof(struct mail_packet) <= WIRE_MAIL, "a packet fits");
@@ -72,87 +58,46 @@ static size_t length(const struct mail_packet *m)
     return offsetof(struct mail_packet, text) + strlen(m->text) + 1;
 }
 
-static void send_to_hosts(weft_comm *c, const struct mail_packet *m)
+static void send_to_neighbours(weft_comm *c, const struct mail_packet *m)
 {
-    const struct transport_hosts *hosts = c->link->hosts;
-    for (int h = 0; h < hosts->nhosts; h++)
-        if (hosts->firsts[h] != c->rank)
-            (void)mail_send(c, hosts->firsts[h], m, length(m));
+    int ranks[RELAY_HOSTS + 1];
+    for (int i = relay_neighbours(c, ranks) - 1; i >= 0; i--)
+        (void)mail_send(c, ranks[i], m, length(m));
 }
 
-/* ---- votes ---- */
-
-static void pass_on(weft_comm *c, int rank, uint64_t meeting)
+/* Tells the failure, once. */
+static void spread(weft_comm *c, const struct mail_packet *m)
 {
-    const struct core_vote *v = core_vote_of(c->group, rank, meeting);
-    struct mail_packet m = {.kind = VOTE, .rank = rank};
-    m.vote.meeting = meeting;
-    m.vote.object = v->object;
-    m.vote.digest = v->digest;
-    m.vote.place = v->place;
-    m.vote.note = v->note;
-    m.vote.call = v->call;
-    m.vote.code = v->code;
-    if (v->code)
-        snprintf(m.text, sizeof m.text, "%s", v->text);
-    send_to_hosts(c, &m);
-}
-
-/* Called by the first rank of a host: passes on votes of its ranks that the other hosts do not know yet. */
-static bool pass_on_votes(weft_comm *c)
-{
-    bool moved = false;
-    if (c->link->hosts->near[c->rank] != 0)
-        return false;
-    for (int r = 0; r < c->size; r++) {
-        if (transport_elsewhere(c->link, r))
-            continue;
-        for (; core_entered(c->group, r, c->link->hosts->told[r]); moved = true)
-            pass_on(c, r, c->link->hosts->told[r]++);
-    }
-    return moved;
+    struct wire *wire = c->link->hosts->wire;
+    if (c->mail->told)
+        return;
+    c->mail->told = true;
+    for (int r = 0; r < c->size; r++)
+        if (transport_elsewhere(c->link, r) && wire->ops->used(wire, r) &&
+            c->transport->gone(c->link, r) == TRANSPORT_HERE)
+            (void)mail_send(c, r, m, length(m));
+    int ranks[RELAY_HOSTS + 1];
+    for (int i = relay_neighbours(c, ranks) - 1; i >= 0; i--)
+        if (!wire->ops->used(wire, ranks[i]))
+            (void)mail_send(c, ranks[i], m, length(m));
 }
 
 /* ---- what comes ---- */
 
-/* Is the packet well formed, and may its sender say that of the rank? A rank speaks for itself. The first rank of a
- * host also votes for the others of its host. */
-static bool is_sound(const weft_comm *c, int peer, const struct mail_packet *m, size_t n)
-{
-    const struct transport_hosts *h = c->link->hosts;
-    size_t text = n - offsetof(struct mail_packet, text);
-    if (n <= offsetof(struct mail_packet, text) || n > sizeof *m || m->rank < 0 || m->rank >= c->size ||
-        !transport_elsewhere(c->link, m->rank) || !memchr(m->text, 0, text))
-        return false;
-    if (m->kind == VOTE)
-        return h->host[peer] == h->host[m->rank] && h->firsts[h->host[peer]] == peer;
-    return m->rank == peer;
-}
-
 static void take(weft_comm *c, int peer, const void *packet, size_t n)
 {
     struct mail_packet m;
-    memcpy(&m, packet, n < sizeof m ? n : sizeof m);
-    if (!is_sound(c, peer, &m, n))
+    if (n <= offsetof(struct mail_packet, text) || n > sizeof m)
         return;
-    switch (m.kind) {
-    case VOTE: {
-        struct core_vote v = {.call = m.vote.call,
-                              .code = m.vote.code,
-                              .object = m.vote.object,
-                              .digest = m.vote.digest,
-                              .place = m.vote.place,
-                              .note = m.vote.note};
-        snprintf(v.text, sizeof v.text, "%s", m.text);
-        core_put_vote(c->group, m.rank, m.vote.meeting, &v);
-        break;
-    }
-    case FAILURE: core_fail(c->group, c->rank, m.failure.code, m.text); break;
-    case GOODBYE:
+    memcpy(&m, packet, n);
+    if (!memchr(m.text, 0, n - offsetof(struct mail_packet, text)))
+        return;
+    if (m.kind == FAILURE && m.code < 0) {
+        core_fail(c->group, c->rank, m.code, m.text);
+        spread(c, &m);
+    } else if (m.kind == GOODBYE) {
         atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
         core_ring_all(c->group);
-        break;
-    default: break; /* cannot happen: the other end has the same version */
     }
 }
 
@@ -198,7 +143,6 @@ static bool pass(struct comm_task *t, bool idle)
     (void)idle;
     weft_comm *c = ((struct mail *)t)->comm;
     bool moved = receive(c);
-    moved |= pass_on_votes(c);
     size_t files = c->link->hosts->wire->files;
     if (files && !core_failed(c->group)) /* otherwise the peers that it cannot connect with would be blamed */
         comm_fail(c, WEFT_ETRANSPORT,
@@ -208,24 +152,43 @@ static bool pass(struct comm_task *t, bool idle)
     return moved;
 }
 
+/* This rank has seen in the core that the comm has failed. */
+static void tell_failure(struct comm_task *t)
+{
+    weft_comm *c = ((struct mail *)t)->comm;
+    const char *text;
+    int code = core_failure(c->group, &text);
+    mail_failure(c, code, text);
+}
+
 static void mail_close(struct comm_task *t)
 {
     weft_comm *c = ((struct mail *)t)->comm;
-    struct mail_packet m = {.kind = GOODBYE, .rank = c->rank};
-    if (c->link->hosts->near[c->rank] == 0) {
-        pass_on_votes(c);
-        send_to_hosts(c, &m); /* closing the wire flushes it */
-    }
+    const struct mail_packet m = {.kind = GOODBYE};
+    if (c->link->hosts->near[c->rank] == 0)
+        send_to_neighbours(c, &m); /* closing the wire flushes it */
     comm_task_remove(c, t);
     free(c->mail);
     c->mail = NULL;
 }
 
-static const struct comm_task_ops mail_task = {.pass = pass, .wire = true, .close = mail_close};
+static const struct comm_task_ops mail_task = {.pass = pass, .wire = true, .fail = tell_failure, .close = mail_close};
 
 struct mail *mail_new(void)
 {
-    return calloc(1, sizeof(struct mail));
+    struct mail *m = calloc(1, sizeof *m);
+    if (m && !(m->relay = relay_new())) {
+        free(m);
+        return NULL;
+    }
+    return m;
+}
+
+void mail_free(struct mail *m)
+{
+    if (m)
+        free(m->relay);
+    free(m);
 }
 
 void mail_open(weft_comm *c, struct mail *mail)
@@ -235,6 +198,8 @@ void mail_open(weft_comm *c, struct mail *mail)
     c->mail = mail;
     mail_handle(c, MAIL_COMM, take);
     comm_task_add(c, &mail->task);
+    relay_open(c, mail->relay);
+    mail->relay = NULL;
 }
 
 /* ---- from the comm ---- */
@@ -279,7 +244,7 @@ void mail_flush(weft_comm *c, int64_t ns)
         return;
     struct wire *wire = c->link->hosts->wire;
     int64_t until = core_now() + ns;
-    pass_on_votes(c);
+    relay_move(c);
     while (!wire->ops->flushed(wire) && core_now() < until)
         if (!wire->ops->progress(wire))
             sched_yield();
@@ -287,20 +252,19 @@ void mail_flush(weft_comm *c, int64_t ns)
 
 void mail_failure(weft_comm *c, int code, const char *text)
 {
-    struct mail_packet m = {.kind = FAILURE, .rank = c->rank};
+    struct mail_packet m = {.kind = FAILURE, .code = code};
     if (!c->mail)
         return;
-    m.failure.code = code;
     snprintf(m.text, sizeof m.text, "%s", text);
-    mail_send_all(c, &m, length(&m));
+    spread(c, &m);
 }
 
 void mail_failure_to(weft_comm *c, int peer)
 {
-    struct mail_packet m = {.kind = FAILURE, .rank = c->rank};
+    struct mail_packet m = {.kind = FAILURE};
     const char *text;
-    m.failure.code = core_failure(c->group, &text);
-    if (!c->mail || !m.failure.code || c->transport->gone(c->link, peer) != TRANSPORT_HERE)
+    m.code = core_failure(c->group, &text);
+    if (!c->mail || !m.code || c->transport->gone(c->link, peer) != TRANSPORT_HERE)
         return;
     snprintf(m.text, sizeof m.text, "%s", text);
     (void)mail_send(c, peer, &m, length(&m));

@@ -1,19 +1,20 @@
 /* Small control messages between ranks on different hosts. The wire carries them as packets. Each packet has an owner,
  * which has registered a handler for it.
  *
- * The mail's own packets are votes, failures and farewells. The rank that receives them puts them into the core of the
- * group, of which each host has its own, and there all ranks of the host find them. */
+ * The mail's own packets are failures and farewells. The rank that receives them puts them into the core of the group,
+ * of which each host has its own, and there all ranks of the host find them. */
 #ifndef WEFT_COMM_MAIL_H
 #define WEFT_COMM_MAIL_H
 #include "comm/comm.h"
 
-enum mail_owner { MAIL_COMM = 1, MAIL_SURVIVE, MAIL_SPLIT, MAIL_EXEC, MAIL_PIPE, MAIL_WINDOW, MAIL_OWNERS };
+enum mail_owner { MAIL_COMM = 1, MAIL_RELAY, MAIL_SURVIVE, MAIL_SPLIT, MAIL_EXEC, MAIL_PIPE, MAIL_WINDOW, MAIL_OWNERS };
 /* A packet begins with a uint32_t: its owner, and the number of the packet's kind among the owner's. */
 #define MAIL_KIND(owner, number) ((uint32_t)(owner) | (uint32_t)(number) << 8)
 
-struct mail *mail_new(void); /* NULL: no memory */
-/* Makes the mail of a comm on several hosts one of its tasks. The task moves the wire, hands packets that came to their
- * owners and passes on the votes of this host's ranks. It ends with the comm, and sends a farewell first. */
+struct mail *mail_new(void);    /* NULL: no memory */
+void mail_free(struct mail *m); /* one that was not opened; NULL is allowed */
+/* Makes the mail of a comm on several hosts one of its tasks. The task moves the wire and hands packets that came
+ * to their owners. It ends with the comm, and sends a farewell first. The relay of the comm is opened with it. */
 void mail_open(weft_comm *c, struct mail *mail);
 
 /* The calls below do nothing for a comm on one host. */

@@ -1,10 +1,11 @@
 /* Meetings of all ranks: barriers, and the agreement that ends bind, rebind, split and making windows. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/error.h"
+#include "comm/ballot.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
+#include "comm/relay.h"
 #include "comm/task.h"
 #include "transport/hosts/hosts.h"
 
@@ -34,55 +35,35 @@ static const char *missing(weft_comm *c, uint64_t meeting, struct comm_names *na
 {
     *names = (struct comm_names){0};
     for (int r = 0; r < c->size; r++)
-        if (!core_entered(c->group, r, meeting))
+        if (core_lacks(c->group, r, meeting))
             names_add(names, c, r, "");
-    return names_text(names);
+    if (!names->n)
+        relay_names(c, meeting, names);
+    return names->n ? names_text(names) : "a rank on another host";
 }
 
-/* All ranks look at the same votes, so all get the same result. */
+/* On one host all ranks look at the same votes, so all get the same result. On several hosts one rank has judged for
+ * all. */
 static int decide(weft_comm *c, uint64_t meeting)
 {
+    const struct core_group *g = c->group;
     core_met_wake(c->group, c->rank);
-    if (!core_tally(c->group, meeting).differ)
+    if (!core_tally(g, meeting).differ)
         return 0;
-    const struct core_vote *zero = core_vote_of(c->group, 0, meeting);
-    char who[NAMES_RANK];
-    for (int r = 1; r < c->size; r++) {
-        const struct core_vote *v = core_vote_of(c->group, r, meeting);
-        if (v->call != zero->call)
-            return error_set(WEFT_EMISMATCH,
-                             "rank 0 is in %s, %s in %s: all ranks must make the same calls in one order",
-                             names_call(zero->call), names_rank(c, r, who), names_call(v->call));
-        if (v->object != zero->object)
-            return error_set(WEFT_EMISMATCH, "%s: rank 0 means exec %" PRIu64 ", %s exec %" PRIu64,
-                             names_call(zero->call), zero->object, names_rank(c, r, who), v->object);
-    }
-    for (int r = 0; r < c->size; r++) {
-        const struct core_vote *v = core_vote_of(c->group, r, meeting);
-        if (v->code)
-            return error_set(v->code, "%s: %s", names_rank(c, r, who), v->text);
-    }
-    for (int r = 1; r < c->size; r++) {
-        const struct core_vote *v = core_vote_of(c->group, r, meeting);
-        if (v->digest != zero->digest && v->call == COMM_WINDOW)
-            return error_set(WEFT_EMISMATCH, "%s: its window has other buffers or signals than rank 0's",
-                             names_rank(c, r, who));
-        if (v->digest != zero->digest)
-            return error_set(WEFT_EMISMATCH,
-                             "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
-                             "): all ranks must give the same layouts, names and options",
-                             names_rank(c, r, who), v->digest, zero->digest);
-    }
-    return 0;
+    if (g->here < g->size)
+        return error_set(g->results[meeting % 2].code, "%s", g->results[meeting % 2].text);
+    struct ballot b;
+    ballot_begin(&b);
+    for (int r = 0; r < c->size; r++)
+        ballot_add(&b, r, core_vote_of(g, r, meeting));
+    return ballot_judge(c, &b);
 }
 
-/* The vote of a rank of another host comes from the first rank of that host to the first rank of this one. The rank's
- * farewell may come before its vote: only those first ranks, in the same meeting, know whether it has voted. */
-static bool is_spoken_for(const weft_comm *c, int rank)
+/* Will the rank, which has left, never enter the meeting? What is on its way of a rank on another host, which has
+ * entered and then left, only the relay knows. */
+static bool will_not_come(const weft_comm *c, int rank, uint64_t meeting)
 {
-    const struct transport_hosts *hosts = c->link->hosts;
-    return transport_elsewhere(c->link, rank) &&
-           (hosts->firsts[hosts->host[rank]] != rank || hosts->firsts[hosts->host[c->rank]] != c->rank);
+    return transport_elsewhere(c->link, rank) ? relay_awaits(c, rank) : !core_entered(c->group, rank, meeting);
 }
 
 /* A rank that left before it entered will never come. A rank that has died may have entered without all others hearing
@@ -97,7 +78,7 @@ static int someone_left(struct meeting *m, const char *call)
             continue;
         if (transport_failed(fate))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who), names_gone(c, r), call);
-        if (!core_entered(c->group, r, m->number) && !is_spoken_for(c, r))
+        if (will_not_come(c, r, m->number))
             return comm_fail(c, WEFT_EPEER, "%s closed its comm, others are in %s", names_rank(c, r, who), call);
     }
     return 0;

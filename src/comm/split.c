@@ -1,9 +1,10 @@
-/* Splitting a comm. Each rank shows its list on a card, and all meet. Each rank compares its list with the cards of the
- * ranks in it and makes its end of the new group. Then all meet again: the comms exist in all groups or in none. The
- * first rank of a list, its founder, makes the shared memory of its group before the first meeting, and says on its
- * card where it is. On several hosts each host has a founder: the first rank of the list on that host. Ranks see only
- * the cards of their own host. A third meeting follows after new groups across hosts have opened their wires
- * (split_hosts.c). */
+/* Splitting a comm. Each rank shows its list on a card, and all meet. Then lists are compared: each rank's with that of
+ * its founder, the first rank of the list, and the founder's with those of all others in it. Each rank makes its end of
+ * the new group. Then all meet again: the comms exist in all groups or in none. The founder makes the shared memory of
+ * its group before the first meeting, and says on its card where it is. On several hosts each host has a founder: the
+ * first rank of the list on that host. Ranks see only the cards of their own host, so founders ask each other for their
+ * lists, along a tree of the list's hosts. A third meeting follows after new groups across hosts have opened their
+ * wires (split_hosts.c). */
 #include "comm/split.h"
 
 #include <stdlib.h>
@@ -88,32 +89,23 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
     return 0;
 }
 
-static int compare_elsewhere(struct split *s, int rank, uint64_t note)
-{
-    if (note == split_hosts_note(s->ranks, s->n))
-        return 0;
-    return note ? split_hosts_ask(s, rank) : split_compare(s->card, rank, NULL);
-}
-
 static int connect_ranks(struct split *s, uint64_t meeting)
 {
     weft_comm *c = s->parent;
     const struct split_card *founder = NULL;
+    bool founds = s->n && s->rank == s->founder;
     for (int i = 0; i < s->n; i++) {
-        int r = s->ranks[i], err;
-        const struct core_vote *vote = core_vote_of(c->group, r, meeting);
-        if (transport_elsewhere(c->link, r)) {
-            err = compare_elsewhere(s, r, vote->note);
-        } else {
-            const struct split_card *other = vote->place ? c->transport->reach(c->link, r, vote->place) : NULL;
-            err = split_compare(s->card, r, other);
-            founder = i == s->founder ? other : founder;
-        }
+        if (i != s->founder && (!founds || transport_elsewhere(c->link, s->ranks[i])))
+            continue;
+        const struct core_vote *vote = core_vote_of(c->group, s->ranks[i], meeting);
+        const struct split_card *other = vote->place ? c->transport->reach(c->link, s->ranks[i], vote->place) : NULL;
+        int err = split_compare(s->card, s->ranks[i], other);
         if (err)
             return err;
+        founder = i == s->founder ? other : founder;
     }
-    if (!s->n || s->rank == s->founder)
-        return 0;
+    if (!s->n || founds)
+        return founds && s->wide ? split_hosts_compare(s) : 0;
     uint64_t group = founder->group;
     if (s->wide)
         split_hosts_table_find(s, founder->table);
@@ -134,7 +126,7 @@ static void discard(struct split *s)
         s->link->transport->leave(s->link);
     if (!failed)
         s->parent->transport->release(s->parent->link, s->card);
-    free(s->mail);
+    mail_free(s->mail);
     free(s->comm);
 }
 
@@ -144,8 +136,6 @@ static int agree(struct split *s, size_t nranks, uint64_t *meeting)
     weft_comm *c = s->parent;
     int err = prepare(s, nranks);
     struct core_vote vote = {.call = COMM_SPLIT, .place = s->place, .code = err};
-    if (!err)
-        vote.note = split_hosts_note(s->ranks, s->n);
     err = meeting_agree(c, &vote, c->deadline_ns, meeting);
     if (err)
         return err;

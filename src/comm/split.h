@@ -1,8 +1,7 @@
 /* A split under way, and what ranks on different hosts mail each other in it.
  *
  *   split.c        the call: lists, agreement, the new comm
- *   split_hosts.c  lists that differ, and the wire of the new group, which ranks of several hosts make together
- */
+ *   split_hosts.c  lists of other hosts, and the wire of the new group, which ranks of several hosts make together */
 #ifndef WEFT_COMM_SPLIT_H
 #define WEFT_COMM_SPLIT_H
 #include "comm/task.h"
@@ -30,7 +29,7 @@ struct split {
     struct transport_link *link;
     struct mail *mail;         /* for the new comm, if it is wide */
     struct split_card *theirs; /* the list that a rank of another host has sent when asked */
-    int asked, have;           /* that rank, and how many entries of its list have come */
+    int asked, have;           /* that rank, and how many entries of its list have come; -1: no answer yet */
     struct split_table *table; /* bytes that the ranks of the new group give each other */
     uint32_t gathered;         /* rounds in which this rank has given something */
     uint32_t *passed;          /* of the founder: for each rank, rounds that were passed on to other hosts */
@@ -53,10 +52,8 @@ int split_compare(const struct split_card *mine, int rank, const struct split_ca
 
 /* ---- split_hosts.c ---- */
 
-/* A hash of a list, for ranks of other hosts: 0 if the list is empty. */
-uint64_t split_hosts_note(const int *ranks, int n);
-/* Asks a rank of another host, whose note differs, for its list and compares. */
-int split_hosts_ask(struct split *s, int rank);
+/* Called by a founder, whose group has several hosts: compares its list with those of other founders. */
+int split_hosts_compare(struct split *s);
 /* Called by the founder before the first meeting: makes the table and says where it is. */
 int split_hosts_table_make(struct split *s, uint64_t *place);
 void split_hosts_table_find(struct split *s, uint64_t place); /* called by the others after the first meeting */

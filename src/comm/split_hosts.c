@@ -1,16 +1,16 @@
-/* Splits of comms on several hosts, where ranks do not all see each other's cards. Lists are compared by a hash in the
- * votes. Only if the hash differs does a rank ask for the list, so that the error can say how the lists differ. All
- * ranks of a new group open its wire together. For that they exchange bytes, as ranks that open a comm do through a
- * store: each rank puts its bytes into a table in the memory of its host. The founder of each host mails the bytes of
- * its host's ranks to the other founders, and puts what these send into the table. */
+/* Splits of comms on several hosts, where ranks do not all see each other's cards. A founder asks those next to it in a
+ * tree of the list's hosts for their lists. All ranks of a new group open its wire together. For that they exchange
+ * bytes, as ranks that open a comm do through a store: each rank puts its bytes into a table in the memory of its host.
+ * The founder of each host mails the bytes of its host's ranks to the other founders, and puts what these send into the
+ * table. */
 #include "comm/split.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "comm/mail.h"
+#include "comm/relay.h"
 #include "transport/hosts/hosts.h"
 
 enum { ASK = MAIL_KIND(MAIL_SPLIT, 1), LIST = MAIL_KIND(MAIL_SPLIT, 2), SHARE = MAIL_KIND(MAIL_SPLIT, 3) };
@@ -49,19 +49,14 @@ static void send_to(const struct split *s, int peer, struct split_mail *m, const
 
 /* ---- lists ---- */
 
-uint64_t split_hosts_note(const int *ranks, int n)
-{
-    return n > 0 ? hash_bytes((uint64_t)n, ranks, (size_t)n * sizeof *ranks) | 1 : 0;
-}
-
 static void send_list(const struct split *s, int peer)
 {
     int most = SPLIT_BYTES / (int)sizeof *s->ranks;
-    for (int at = 0; at < s->n; at += most) {
+    for (int at = 0; at == 0 || at < s->n; at += most) {
         int n = s->n - at < most ? s->n - at : most;
         struct split_mail m = {.kind = LIST, .total = (uint32_t)s->n, .at = (uint32_t)at};
         m.bytes = (uint32_t)n * (uint32_t)sizeof *s->ranks;
-        send_to(s, peer, &m, s->ranks + at);
+        send_to(s, peer, &m, n ? s->ranks + at : NULL);
     }
 }
 
@@ -72,17 +67,18 @@ static void take_list(struct split *s, int peer, const struct split_mail *m)
         return;
     s->theirs->n = (int32_t)m->total;
     memcpy(s->theirs->ranks + m->at, m->data, n * sizeof *s->ranks);
-    s->have += (int)n;
+    s->have = (int)(m->at + n); /* pieces come in order */
 }
 
 static bool lacks_list(void *arg, int i)
 {
     const struct split *s = arg;
     (void)i;
-    return !s->theirs->n || s->have < s->theirs->n;
+    return s->have < 0 || s->have < s->theirs->n;
 }
 
-int split_hosts_ask(struct split *s, int rank)
+/* Asks the rank for its list, and compares it with this rank's. */
+static int ask(struct split *s, int rank)
 {
     struct split_mail m = {.kind = ASK};
     size_t most = (size_t)s->parent->size;
@@ -90,13 +86,23 @@ int split_hosts_ask(struct split *s, int rank)
     if (!s->theirs)
         return error_nomem();
     s->asked = rank;
-    s->have = 0;
+    s->have = -1;
     send_to(s, rank, &m, NULL);
     int err = comm_wait_ranks(s->parent, &(struct comm_wait_ranks){&rank, 1, lacks_list, s, "weft_comm_split"});
     if (!err)
-        err = split_compare(s->card, rank, s->theirs);
+        err = split_compare(s->card, rank, s->theirs->n ? s->theirs : NULL);
     free(s->theirs);
     s->theirs = NULL;
+    return err;
+}
+
+/* If each founder's list is equal to those of the founders next to it, all are equal. */
+int split_hosts_compare(struct split *s)
+{
+    const struct transport_hosts *h = s->link->hosts;
+    int near[RELAY_HOSTS + 1], n = relay_tree(h->host[s->rank], h->nhosts, near), err = 0;
+    for (int i = 0; i < n && !err; i++)
+        err = ask(s, s->ranks[h->firsts[near[i]]]);
     return err;
 }
 

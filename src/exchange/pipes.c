@@ -184,7 +184,7 @@ static int connect_out(struct pipes *p, int i, uint64_t meeting)
 static int connect_ranks(struct pipes *p, uint64_t meeting)
 {
     const weft_comm *c = p->comm;
-    bool zero = core_vote_of(c->group, 0, meeting)->note;
+    bool zero = core_tally(c->group, meeting).first;
     int err = p->wide ? pipe_wire_greet(p) : 0;
     if (!err && zero != p->votes)
         err = error_set(WEFT_EMISMATCH, "weft_exchange_open: its rounds end %s a vote, those of rank 0 %s one",

@@ -185,7 +185,10 @@ static void run_late_barrier(struct ranks_rank *r)
     if (r->rank == 1) {
         RANKS_CHECK(r, weft_comm_barrier(r->comm, 0) == WEFT_ETIMEOUT);
         RANKS_CHECK(r, weft_comm_barrier(r->comm, 2 * MS) == WEFT_ETIMEOUT);
-        RANKS_CHECK(r, !strcmp(ranks_said(), "weft_comm_barrier: time ran out, ranks 0, 2 not there yet"));
+        /* Of other hosts a rank that waits so short a time knows only the one above its own. */
+        const char *one = "weft_comm_barrier: time ran out, rank 0 ";
+        RANKS_CHECK(r, !strcmp(ranks_said(), "weft_comm_barrier: time ran out, ranks 0, 2 not there yet") ||
+                           ((ranks_wide() || conformance_on_hosts()) && !strncmp(ranks_said(), one, strlen(one))));
         weft_exec *x;
         RANKS_CHECK(r,
                     weft_bind(NULL, r->comm, NULL, NULL, NULL, &x) == WEFT_EBUSY); /* not before the barrier is over */

@@ -1,7 +1,10 @@
-/* A rank that sends mail in the name of another one: the others do not listen. Ranks 2 and 3 are on one host, and rank
- * 3, which is not the first rank there, forges failures, farewells and votes. */
+/* A rank that sends what only the first rank of its host may send: the others do not listen. Ranks 2 and 3 are on one
+ * host, and rank 3, which is not the first rank there, forges ballots, results and lists of missing ranks. */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,52 +17,41 @@
 #include "support/clock.h"
 #include "support/hosts_meet.h"
 #include "support/processes.h"
+#include "support/random.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 
 #define RANKS 4
 
-/* As comm/mail.c has it. */
+/* As comm/relay.c has it: a kind, a meeting, and a ballot, a result or a list. */
 struct packet {
     uint32_t kind;
-    int32_t rank;
-    union {
-        struct {
-            uint64_t meeting, object, digest, place, note;
-            uint32_t call;
-            int32_t code;
-        } vote;
-        struct {
-            int32_t code;
-        } failure;
-    };
-    char text[16];
+    uint64_t meeting;
+    unsigned char body[1000];
 };
 
-static void forge(weft_comm *c, uint64_t meeting)
+static void forge(weft_comm *c, uint64_t meeting, struct random *rng)
 {
-    for (uint32_t kind = 1; kind <= 3; kind++)
-        for (int of = -1; of <= RANKS; of++)
-            for (int to = 0; to < 2; to++) {
-                struct packet p = {.kind = MAIL_KIND(MAIL_COMM, kind), .rank = of, .text = "forged"};
-                if (of == c->rank && kind != 1)
-                    continue; /* of itself it may say that */
-                p.vote.meeting = meeting;
-                p.vote.call = 77;
-                p.vote.code = kind == 1 ? WEFT_EINVAL : 0;
-                if (kind == 2)
-                    p.failure.code = WEFT_EINVAL;
-                (void)mail_send(c, to, &p, sizeof p);
-            }
+    for (uint32_t kind = 1; kind <= 4; kind++)
+        for (int to = 0; to < 2; to++) {
+            struct packet p = {.kind = MAIL_KIND(MAIL_RELAY, kind), .meeting = meeting};
+            bool plain = random_once_in(rng, 2); /* otherwise random bytes */
+            for (size_t i = 0; i < sizeof p.body; i++)
+                p.body[i] = plain ? 0 : (unsigned char)random_next(rng);
+            p.body[plain ? 0 : sizeof p.body - 1] = 0;
+            size_t n = offsetof(struct packet, body) + (size_t)random_in(rng, 0, sizeof p.body);
+            (void)mail_send(c, to, &p, random_once_in(rng, 3) ? n : sizeof p);
+        }
 }
 
 static int meet(weft_comm *c)
 {
+    struct random rng = {7};
     int err = 0;
     for (int i = 0; i < 20 && !err; i++) {
         if (c->rank == 3)
             for (uint64_t k = 0; k < 3; k++)
-                forge(c, c->group->ranks[c->rank].meetings + k);
+                forge(c, c->group->ranks[c->rank].meetings + k, &rng);
         err = weft_comm_barrier(c, WEFT_DEADLINE);
     }
     return err;

@@ -33,9 +33,11 @@ size_t core_bytes(int size)
 
 void core_init(struct core_group *g, int size, bool shared)
 {
-    g->size = size;
+    g->size = g->here = size;
     g->shared = shared;
     g->tree = size > CORE_FLAT;
+    for (int r = 0; r < size; r++)
+        g->ranks[r].index = g->ranks[r].indexed = r;
 }
 
 void core_arrive(struct core_group *g, int rank)
@@ -63,8 +65,13 @@ int core_cores(const struct core_group *g)
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size)
 {
     core_init(g, size, of->shared);
-    for (int r = 0; r < size; r++)
-        g->tree &= ranks[r] >= 0; /* votes of ranks on other hosts come by mail */
+    g->here = 0;
+    for (int r = 0; r < size; r++) {
+        g->ranks[r].index = ranks[r] >= 0 ? g->here++ : -1;
+        if (ranks[r] >= 0)
+            g->ranks[g->ranks[r].index].indexed = r;
+    }
+    g->tree |= g->here < size;
     for (int r = 0; r < size; r++)
         if (ranks[r] >= 0)
             g->ranks[r].door = (int64_t)((uintptr_t)core_door(of, ranks[r]) - (uintptr_t)&g->ranks[r]);
@@ -229,9 +236,10 @@ static struct core_tally sum_up(const struct core_group *g, const struct core_no
     int ranks = 1; /* below each node */
     for (int i = 0; i < level; i++)
         ranks *= CORE_FLAT;
-    struct core_tally t = {.note = UINT64_MAX};
+    const struct core_vote *first = core_vote_of(g, g->ranks[from * ranks].indexed, meeting);
+    struct core_tally t = {.note = UINT64_MAX, .first = first->note};
     for (int i = from; i < from + n; i++) {
-        add_vote(&t, core_vote_of(g, from * ranks, meeting), core_vote_of(g, i * ranks, meeting));
+        add_vote(&t, first, core_vote_of(g, g->ranks[i * ranks].indexed, meeting));
         if (level) {
             t.differ |= below[i].tally[meeting % 2].differ;
             t.note &= below[i].tally[meeting % 2].note;
@@ -242,14 +250,22 @@ static struct core_tally sum_up(const struct core_group *g, const struct core_no
 
 struct core_tally core_tally(const struct core_group *g, uint64_t meeting)
 {
-    return g->tree ? g->tally[meeting % 2] : sum_up(g, NULL, 0, 0, g->size, meeting);
+    return g->tree ? g->results[meeting % 2].tally : sum_up(g, NULL, 0, 0, g->size, meeting);
+}
+
+/* The top of the tree by which ranks wake each other (core_met_wake). */
+static void wake_top(struct core_group *g, int rank)
+{
+    for (int i = 0; i < g->here && i < CORE_FLAT; i++)
+        if (g->ranks[i].indexed != rank)
+            core_call(g, g->ranks[i].indexed);
 }
 
 static void arrive(struct core_group *g, int rank, uint64_t meeting)
 {
     const struct core_node *below = NULL;
     struct core_node *level_nodes = nodes(g);
-    int at = rank, all = g->size; /* the number of the rank or node, and how many there are on its level */
+    int at = g->ranks[rank].index, all = g->here; /* the number of the rank or node, and how many its level has */
     for (int level = 0; all > 1; level++) {
         int node = at / CORE_FLAT, from = node * CORE_FLAT, n = all - from < CORE_FLAT ? all - from : CORE_FLAT;
         struct core_node *here = &level_nodes[node];
@@ -262,31 +278,52 @@ static void arrive(struct core_group *g, int rank, uint64_t meeting)
         all = nodes_above(all);
         level_nodes += all;
     }
-    g->tally[meeting % 2] = below[0].tally[meeting % 2];
+    if (g->here < g->size) { /* the first rank that is here asks the other hosts */
+        core_signal(g, g->ranks[0].indexed, &g->home, meeting + 1);
+        return;
+    }
+    g->results[meeting % 2].tally = below[0].tally[meeting % 2];
     atomic_store_explicit(&g->met, meeting + 1, memory_order_seq_cst);
-    for (int r = 0; r < g->size && r < CORE_FLAT; r++)
-        if (r != rank)
-            core_call(g, r);
+    wake_top(g, rank);
+}
+
+void core_conclude(struct core_group *g, uint64_t meeting, const struct core_result *result)
+{
+    g->results[meeting % 2] = *result;
+    atomic_store_explicit(&g->met, meeting + 1, memory_order_seq_cst);
+    wake_top(g, g->ranks[0].indexed);
+}
+
+void core_put_lacks(struct core_group *g, uint64_t meeting, const int32_t *ranks, int n)
+{
+    for (int i = 0; i < CORE_LACKS; i++)
+        atomic_store_explicit(&g->lacks[i], i < n ? ranks[i] : -1, memory_order_relaxed);
+    atomic_store_explicit(&g->lacks_in, meeting + 1, memory_order_release);
+}
+
+bool core_lacks(const struct core_group *g, int rank, uint64_t meeting)
+{
+    if (g->ranks[rank].index >= 0)
+        return !core_entered(g, rank, meeting);
+    bool lacks = false;
+    /* Acquire: pairs with the store in core_put_lacks. A later call of that may change the list meanwhile. */
+    for (int i = 0; i < CORE_LACKS && atomic_load_explicit(&g->lacks_in, memory_order_acquire) == meeting + 1; i++)
+        lacks |= atomic_load_explicit(&g->lacks[i], memory_order_relaxed) == rank;
+    return lacks;
 }
 
 /* Rank r wakes CORE_FLAT others, and each of these as many: a tree over all ranks, of which `arrive` wakes the top. If
  * a rank of it does not wait, those below it wake by themselves soon (weft_comm.beat_ns). */
 void core_met_wake(struct core_group *g, int rank)
 {
-    int64_t first = (int64_t)(rank + 1) * CORE_FLAT;
-    for (int64_t r = first; g->tree && r < g->size && r < first + CORE_FLAT; r++)
-        core_call(g, (int)r);
+    int64_t first = ((int64_t)g->ranks[rank].index + 1) * CORE_FLAT;
+    for (int64_t i = first; g->tree && i < g->here && i < first + CORE_FLAT; i++)
+        core_call(g, g->ranks[i].indexed);
 }
 
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote)
 {
     uint64_t meeting = g->ranks[rank].meetings++;
-    core_put_vote(g, rank, meeting, vote);
-    return meeting;
-}
-
-void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struct core_vote *vote)
-{
     struct core_vote *mine = &g->ranks[rank].votes[meeting % 2];
     mine->call = vote->call;
     mine->code = vote->code;
@@ -297,11 +334,10 @@ void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struc
     if (vote->code)
         snprintf(mine->text, sizeof mine->text, "%s", vote->text);
     atomic_store_explicit(&mine->entered, meeting + 1, memory_order_seq_cst);
-    if (g->tree) {
+    if (g->tree)
         arrive(g, rank, meeting);
-        return;
-    }
-    for (int i = 0; i < g->size; i++)
+    for (int i = 0; i < g->size && !g->tree; i++)
         if (i != rank)
             core_call(g, i);
+    return meeting;
 }

@@ -43,6 +43,7 @@
 #define CORE_TEXT 640
 #define CORE_FLAT 16 /* up to 16 ranks look at the votes of all; more ranks meet by a tree */
 #define CORE_CORES 1024
+#define CORE_LACKS 16 /* ranks of other hosts that are named when time runs out */
 
 enum core_state { CORE_ABSENT, CORE_HERE, CORE_LEFT, CORE_SETTLED /* left, and does not look at the group any more */ };
 
@@ -68,6 +69,8 @@ struct core_rank {
     _Atomic uint32_t went_on;                   /* after a failure: it has opened a comm again with other survivors */
     _Atomic uint64_t survive; /* the place of its words of the survivor agreement, plus 1; 0: it has none */
     uint64_t meetings;        /* meetings that the owner has entered; only the owner uses it */
+    int32_t index;            /* its number among the ranks that are here; -1: it is not */
+    int32_t indexed;          /* the rank whose index is this one's number */
     _Atomic uint32_t
         failing;  /* a thread of this rank has found a failure and reports it; other threads wait for that */
     int32_t code; /* the code of that failure */
@@ -77,8 +80,15 @@ struct core_rank {
 
 /* What the votes of some ranks have in common. */
 struct core_tally {
-    bool differ;   /* they differ in call, object or digest, or one of them has a code */
-    uint64_t note; /* the bits that all their notes have */
+    bool differ;          /* they differ in call, object or digest, or one of them has a code */
+    uint64_t note, first; /* the bits that all their notes have, and the note of the lowest rank */
+};
+
+/* How a meeting ended. */
+struct core_result {
+    struct core_tally tally; /* of all ranks */
+    int32_t code;            /* of a group on several hosts: the error for all ranks, or 0 */
+    char text[CORE_TEXT];
 };
 
 /* A node of the tree by which many ranks meet: up to CORE_FLAT ranks, or nodes. The last of them that arrives sums up
@@ -90,11 +100,16 @@ struct core_node {
 
 struct core_group {
     int32_t size;
-    int32_t shared;                              /* between processes: its futexes are not private */
-    bool tree;                                   /* ranks meet by the tree of nodes that stands behind the ranks */
+    int32_t shared; /* between processes: its futexes are not private */
+    int32_t here;   /* how many of the ranks meet in these words; the others are on other hosts */
+    bool tree;      /* they meet by the tree of nodes that stands behind the ranks */
     _Alignas(CORE_LINE) _Atomic uint32_t failed; /* 0, or the rank that has the failure's code and text, plus 1 */
-    _Alignas(CORE_LINE) _Atomic uint64_t met;    /* tree: meetings that are complete */
-    struct core_tally tally[2];                  /* of all ranks, in meeting m: tally[m % 2] */
+    /* tree: */
+    _Alignas(CORE_LINE) _Atomic uint64_t met;  /* meetings that are complete */
+    _Alignas(CORE_LINE) _Atomic uint64_t home; /* meetings that all ranks which are here have entered */
+    struct core_result results[2];             /* of meeting m: results[m % 2] */
+    _Atomic uint64_t lacks_in;                 /* the meeting, plus 1, to which the ranks below have not come yet */
+    _Atomic int32_t lacks[CORE_LACKS];         /* for texts; -1: no rank */
     struct core_rank ranks[];
 };
 
@@ -157,8 +172,6 @@ static inline bool core_failed(const struct core_group *g)
 
 /* Enters the rank's next meeting with its vote. Returns the number of the meeting. */
 uint64_t core_enter(struct core_group *g, int rank, const struct core_vote *vote);
-/* Enters the vote of a rank on another host, from which it came by mail. */
-void core_put_vote(struct core_group *g, int rank, uint64_t meeting, const struct core_vote *vote);
 static inline bool core_entered(const struct core_group *g, int rank, uint64_t meeting)
 {
     return atomic_load_explicit(&g->ranks[rank].votes[meeting % 2].entered, memory_order_seq_cst) > meeting;
@@ -174,9 +187,18 @@ static inline bool core_met(const struct core_group *g, uint64_t meeting, int *n
 }
 /* A rank that has seen that a meeting is complete wakes those that it is to wake. */
 void core_met_wake(struct core_group *g, int rank);
+/* Of a group on several hosts, when all ranks that are here have entered (`home`): ends the meeting for them. The first
+ * of them calls it. */
+void core_conclude(struct core_group *g, uint64_t meeting, const struct core_result *result);
 /* What all votes of a complete meeting have in common. It is valid as long as the votes. */
 struct core_tally core_tally(const struct core_group *g, uint64_t meeting);
-/* A rank's vote in a meeting that is complete. It is valid until the caller enters the next meeting. */
+/* Of a group on several hosts: notes that some ranks have not come to the meeting, as far as hosts have told each
+ * other. By the first rank that is here. */
+void core_put_lacks(struct core_group *g, uint64_t meeting, const int32_t *ranks, int n);
+/* Has the rank not entered the meeting, as far as it is known here? For texts. */
+bool core_lacks(const struct core_group *g, int rank, uint64_t meeting);
+/* The vote of a rank that is here, in a meeting that is complete. It is valid until the caller enters the next meeting.
+ */
 static inline const struct core_vote *core_vote_of(const struct core_group *g, int rank, uint64_t meeting)
 {
     return &g->ranks[rank].votes[meeting % 2];

@@ -18,8 +18,6 @@ struct transport_hosts {
     char (*names)[HOSTS_NAME];   /* of the hosts, for messages; all different, unless every rank is a host of its own */
     /* How many ranks are on this machine, which may play several hosts, and how many cores they have at least. */
     int crowd, cores;
-    uint64_t
-        *told; /* for each rank of this host: how many of its votes were sent to other hosts; the first rank keeps it */
     uint64_t *tags_in, *tags_out; /* for each rank: how many tags its messages have used; the same at both ends */
     struct hosts_early *early;
 };

@@ -10,10 +10,9 @@ int hosts_link_tables(struct transport_hosts *h, int size)
     h->near = calloc(n, sizeof *h->near);
     h->host = calloc(n, sizeof *h->host);
     h->firsts = calloc(n, sizeof *h->firsts);
-    h->told = calloc(n, sizeof *h->told);
     h->tags_in = calloc(n, sizeof *h->tags_in);
     h->tags_out = calloc(n, sizeof *h->tags_out);
-    return h->near && h->host && h->firsts && h->told && h->tags_in && h->tags_out ? 0 : error_nomem();
+    return h->near && h->host && h->firsts && h->tags_in && h->tags_out ? 0 : error_nomem();
 }
 
 void hosts_link_free(struct hosts_link *l)
@@ -34,7 +33,6 @@ void hosts_link_free(struct hosts_link *l)
     free(h->host);
     free(h->firsts);
     free(h->names);
-    free(h->told);
     free(h->tags_in);
     free(h->tags_out);
     free(l->base.origin);

@@ -140,6 +140,8 @@ struct wire_ops {
      * are not done either. LEFT is reported after `fetch` has delivered all mail of the peer. */
     enum transport_fate (*gone)(struct wire *w, int rank);
 
+    bool (*used)(struct wire *w, int rank); /* were there messages or mail with the peer? */
+
     /* To be called before sleeping on fd (poll for reading). True: fd will be readable when something comes. False:
      * something has come, or this wire has no fd: call progress again. After waking, call progress until nothing moves.
      */

@@ -126,6 +126,11 @@ enum transport_fate wire_mpi_gone(struct wire *base, int rank)
     return at && wire_mpi_now() - at >= LEFT_NS ? TRANSPORT_LEFT : TRANSPORT_HERE;
 }
 
+static bool used(struct wire *base, int rank)
+{
+    return ((struct wire_mpi *)base)->peers[rank].used;
+}
+
 static bool arm(struct wire *base)
 {
     (void)base;
@@ -159,5 +164,6 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .cancel = wire_mpi_data_cancel,
     .drop = wire_mpi_data_drop,
     .gone = wire_mpi_gone,
+    .used = used,
     .arm = arm,
 };

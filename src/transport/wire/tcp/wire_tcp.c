@@ -208,6 +208,11 @@ static enum transport_fate gone(struct wire *base, int rank)
     return tcp(base)->peers[rank].fate;
 }
 
+static bool used(struct wire *base, int rank)
+{
+    return tcp(base)->peers[rank].link != TCP_UNUSED;
+}
+
 /* ---- mail ---- */
 
 static int send_mail(struct wire *base, int peer, const void *bytes, size_t n)
@@ -285,6 +290,7 @@ const struct wire_ops wire_tcp = {
     .cancel = tcp_data_cancel,
     .drop = tcp_data_drop,
     .gone = gone,
+    .used = used,
     .arm = arm,
     .make_list = tcp_data_make_list,
 };

@@ -218,6 +218,11 @@ static enum transport_fate gone(struct wire *base, int rank)
     return ucx_peer_fate(ucx(base), rank);
 }
 
+static bool used(struct wire *base, int rank)
+{
+    return ucx(base)->peers[rank].used;
+}
+
 static void on_flushed(void *request, ucs_status_t status, void *arg)
 {
     (void)status;
@@ -298,6 +303,7 @@ __attribute__((visibility("default"))) const struct wire_ops weft_wire = {
     .cancel = ucx_data_cancel,
     .drop = ucx_data_drop,
     .gone = gone,
+    .used = used,
     .arm = arm,
     .make_list = ucx_data_make_list,
 };
