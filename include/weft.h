@@ -388,11 +388,14 @@ WEFT_API void weft_comm_free(weft_comm *c, void *ptr); /* frees the memory, not 
 /* Collective. After WEFT_ETIMEOUT this rank is still in the barrier: enter it again before any other collective call.
  */
 WEFT_API int weft_comm_barrier(weft_comm *c, int64_t timeout_ns);
-/* After the comm has failed; collective among the ranks that are left. Lists these ranks in ascending order, the same
- * list on all of them. A rank that does not call it within the deadline is not in the list. */
+/* After the comm has failed, or a rank of it has died; collective among the ranks that are left. Lists these ranks in
+ * ascending order, the same list on all of them. The list leaves out ranks that have died. It leaves out ranks that
+ * cannot be reached, or that do not call within the deadline, only if more than half of all ranks agree. Otherwise, and
+ * on a rank that the others have left out, it is WEFT_EPEER. */
 WEFT_API int weft_comm_survivors(weft_comm *c, int *ranks, size_t cap, size_t *n);
 /* Collective among n ranks of an opened comm, such as its survivors, listed in ascending order. Opens a new comm of
- * these ranks in the same way, numbered in the order of the list. c stays, and has to be closed. */
+ * these ranks in the same way, numbered in the order of the list. c stays, and has to be closed. If one of them dies
+ * meanwhile, all others get WEFT_EPEER, and ask for the survivors of c again; or all get the comm, which then fails. */
 WEFT_API int weft_comm_reopen(weft_comm *c, const int *ranks, size_t n, weft_comm **out);
 /* Describes in JSON what this rank has in flight, which ranks it waits for and what it did last. If WEFT_FLIGHT=DIR is
  * set, each rank writes the same text there when a wait times out or the comm fails; weft diagnose reads it. */

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/sized.h"
+#include "comm/again.h"
 #include "comm/environment.h"
 #include "comm/family.h"
 #include "comm/lock.h"
@@ -187,12 +188,18 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, size_t nranks, weft_comm **
     weft_comm_opts o = c->opts;
     o.rank = rank;
     o.ranks = n;
-    int err = open_again(c->opening, ranks, n, rank, &b);
+    struct again a;
+    again_begin(&a, c, ranks, n);
+    int err = open_again(c->opening, ranks, n, rank, again_vain, &a, &b);
     if (!err)
         err = open_comm(b, &o, out);
-    if (!err)
-        survive_went_on(c);
-    return err;
+    if (err) {
+        again_give_up(&a, err);
+        return err;
+    }
+    open_end((*out)->opening);
+    survive_went_on(c);
+    return 0;
 }
 
 int comm_timeout_named(const weft_comm *c, const char *call, int64_t *timeout_ns)

@@ -13,7 +13,8 @@
  *   callback.c   functions of the user, in which no comm of the family may wait
  *   wait.c       waiting; meeting.c meetings of all ranks: barriers and agreement
  *   relay.c      meetings of several hosts; ballot.c what votes say together
- *   mail.c       what ranks on different hosts tell each other; split.c, split_hosts.c, survive.c
+ *   mail.c       what ranks on different hosts tell each other; split.c, split_hosts.c
+ *   survive.c    survivor agreement (survive_state.h); again.c opening a comm again with the survivors
  *   flight.c     the flight recorder; flight_text.c its text
  *   alloc.c      window memory; staging.c staging memory; deferred.c memory that is freed when no peer looks at it
  *

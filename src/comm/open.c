@@ -131,10 +131,26 @@ int open_join(struct opening *b, struct transport_link **out)
     if (b->ask.ended >= 0)
         close(b->ask.ended); /* once all have come, ranks may end as they like */
     b->ask.ended = -1;
+    if (err || !b->ask.vain || !b->store)
+        return err;
+    /* All ranks that are left have joined, or none: again.c says why. */
+    char *all = malloc((size_t)b->ask.size);
+    err = all ? gather(b, "", 1, all) : error_nomem();
+    free(all);
+    if (err)
+        (*out)->transport->leave(*out);
     return err;
 }
 
-int open_again(const struct opening *of, const int *ranks, int n, int rank, struct opening **out)
+void open_end(struct opening *b)
+{
+    b->ask.vain = NULL;
+    if (b->store)
+        store_watch(b->store, NULL, NULL);
+}
+
+int open_again(const struct opening *of, const int *ranks, int n, int rank, int (*vain)(void *arg, int rank), void *arg,
+               struct opening **out)
 {
     char place[64];
     uint64_t list = hash_bytes((uint64_t)of->generation, ranks, (size_t)n * sizeof *ranks);
@@ -146,7 +162,13 @@ int open_again(const struct opening *of, const int *ranks, int n, int rank, stru
     memcpy(b->host_name, of->host_name, sizeof b->host_name);
     b->generation = of->generation + 1;
     set_ask(b, rank, n, of->ask.wait_ns, of->ask.machine);
+    b->ask.vain = vain;
+    b->ask.vain_arg = arg;
+    if (of->store)
+        store_watch(of->store, vain, arg);
     int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
+    if (of->store)
+        store_watch(of->store, NULL, NULL);
     if (err) {
         open_free(b, 0);
         return err;

@@ -67,11 +67,9 @@ void survive_close(weft_comm *c)
     c->survivors = NULL;
 }
 
-void survive_serve(weft_comm *c)
+uint64_t survive_agreed(const weft_comm *c)
 {
-    struct comm_family *f = comm_enter(c);
-    mail_receive(c);
-    comm_leave(f);
+    return c->survivors ? survive_agreement(c->survivors->decided.ballot) : 0;
 }
 
 void survive_went_on(weft_comm *c)
@@ -125,6 +123,15 @@ static void look_at(struct survivors *s, int rank)
         s->news = true;
     }
     survive_put(s->lost, rank, fate == TRANSPORT_LOST || (left && !quit));
+}
+
+bool survive_is_gone(weft_comm *c, int rank)
+{
+    struct survivors *s = survive_state_of(c);
+    if (!s)
+        return false;
+    look_at(s, rank);
+    return survive_in(s->dead, rank) || c->transport->gone(c->link, rank) == TRANSPORT_LOST;
 }
 
 static void look(struct survivors *s, int64_t now)

@@ -9,6 +9,10 @@ void survive_open(weft_comm *c);
 void survive_close(weft_comm *c);
 /* This rank has opened a comm with others again: to ranks that are not in it, it has not just left. */
 void survive_went_on(weft_comm *c);
-/* For a rank that has its list and waits for others: answers ranks that have not. */
-void survive_serve(weft_comm *c);
+/* Is the rank dead, out of reach, or has it left for good? In a call on the comm, after its mail was received. Mail of
+ * ranks that look for a list which this rank has is answered by that. */
+bool survive_is_gone(weft_comm *c, int rank);
+uint64_t survive_agreed(const weft_comm *c); /* the number of the agreement that gave the last list; 0: none */
+/* Mails a rank that this one has given up an attempt to open a comm again (again.c), for rank `gone`, or -1. */
+void survive_mail_gives_up(weft_comm *c, int rank, uint64_t id, int gone);
 #endif

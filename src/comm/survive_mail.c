@@ -14,7 +14,8 @@ enum {
     DEAD = MAIL_KIND(MAIL_SURVIVE, 3),    /* a part of the set of the dead */
     HOLDS = MAIL_KIND(MAIL_SURVIVE, 4),   /* ballot: of the list that its sender has accepted; a part of it */
     REPORTS = MAIL_KIND(MAIL_SURVIVE, 5), /* ballot: promised; number: accepted. What belongs to it came before. */
-    QUITS = MAIL_KIND(MAIL_SURVIVE, 6)    /* its sender closes the comm, and has not gone on with any list */
+    QUITS = MAIL_KIND(MAIL_SURVIVE, 6),   /* its sender closes the comm, and has not gone on with any list */
+    GIVES_UP = MAIL_KIND(MAIL_SURVIVE, 7) /* ballot: the attempt to open a comm again; number: the rank gone, plus 1 */
 };
 
 #define HEAD 32
@@ -84,6 +85,12 @@ void survive_mail_quit(weft_comm *c)
 {
     struct packet m = {.kind = QUITS};
     mail_send_all(c, &m, HEAD);
+}
+
+void survive_mail_gives_up(weft_comm *c, int rank, uint64_t id, int gone)
+{
+    struct packet m = {.kind = GIVES_UP, .ballot = id, .number = (uint64_t)(gone + 1)};
+    (void)mail_send(c, rank, &m, HEAD);
 }
 
 /* ---- receiving ---- */
@@ -192,6 +199,12 @@ void survive_mail_take(weft_comm *c, int peer, const void *packet, size_t n)
     case HOLDS: take_holds(s, &m); break;
     case REPORTS: take_report(s, peer, &m); break;
     case QUITS: survive_put(s->quit, peer, true); break;
+    case GIVES_UP:
+        if (m.number > (uint64_t)c->size)
+            break;
+        atomic_store_explicit(&c->group->ranks[peer].gave_up_for, (int32_t)m.number, memory_order_seq_cst);
+        atomic_store_explicit(&c->group->ranks[peer].gave_up, m.ballot, memory_order_seq_cst);
+        break;
     default: break; /* cannot happen: the other end has the same version */
     }
 }

@@ -164,6 +164,28 @@ static void sweep(const struct file_store *s, int dir)
     closedir(d);
 }
 
+/* A rank that gives up because others have died removes what they have left here: no other job has this name, as
+ * survivors of other ranks have other ones. This thread's error stays as it is. */
+static void sweep_dead(const struct file_store *s, int dir)
+{
+    char name[FILE_NAME], what[128], text[1024];
+    snprintf(text, sizeof text, "%s", weft_errmsg());
+    for (int r = 0; r < s->base.size; r++) {
+        struct card c;
+        snprintf(what, sizeof what, "%s.hello", s->prefix);
+        numbered(name, what, r);
+        if (r == 0)
+            snprintf(name, sizeof name, "%s.lead", s->prefix);
+        if (card_read(s, dir, name, &c))
+            continue;
+        enum process_fate fate = process_judge(&c.process);
+        if (fate == PROCESS_GONE || (fate == PROCESS_HERE && process_ending(c.process.pid)))
+            unlinkat(dir, name, 0);
+    }
+    sweep(s, dir);
+    error_set(WEFT_EPEER, "%s", text);
+}
+
 void file_join_leave(struct file_store *s)
 {
     char name[FILE_NAME];
@@ -459,6 +481,8 @@ int file_join(struct file_store *s, int64_t until)
     if (err)
         return err;
     err = s->base.rank ? be_led(s, dir, until) : lead(s, dir, until);
+    if (err == WEFT_EPEER)
+        sweep_dead(s, dir);
     close(dir);
     return err;
 }

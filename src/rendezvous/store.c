@@ -13,6 +13,8 @@
 #include "base/text.h"
 #include "rendezvous/deadline.h"
 
+#define SLICE_NS INT64_C(50000000)
+
 /* ---- texts ---- */
 
 int store_late(const struct store *s, const char *key)
@@ -25,7 +27,7 @@ int store_look(const struct store *s, int ended)
     char how[80];
     return ended > 0 && ended_look(ended, how, sizeof how)
                ? error_set(WEFT_EPEER, "%s: %s before all ranks had opened the store", s->url, how)
-               : 0;
+               : store_in_vain(s);
 }
 
 bool store_word(const char *text, size_t len, size_t most)
@@ -78,6 +80,7 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
     s->kind = kind;
     s->rank = o->rank;
     s->size = o->size;
+    store_watch(s, o->vain, o->vain_arg);
     snprintf(s->name, sizeof s->name, "%s", o->name ? o->name : "");
     size_t cap = strlen(kind->scheme) + strlen(place) + 2;
     s->url = malloc(cap);
@@ -85,6 +88,17 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
         return error_nomem();
     snprintf(s->url, cap, "%s:%s", kind->scheme, place);
     return 0;
+}
+
+void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg)
+{
+    s->vain = vain;
+    s->vain_arg = arg;
+}
+
+int store_in_vain(const struct store *s)
+{
+    return s->vain ? s->vain(s->vain_arg, -1) : 0;
 }
 
 void store_free(struct store *s)
@@ -109,7 +123,8 @@ int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns
     char name[STORE_NAME_MAX + 1];
     uint64_t hash = hash_bytes(hash_bytes(0, s->name, strlen(s->name)), survivors, (size_t)n * sizeof *survivors);
     snprintf(name, sizeof name, "%.40s:%016llx", s->name, (unsigned long long)hash);
-    struct store_opts o = {.name = name, .rank = me, .size = n, .timeout_ns = timeout_ns};
+    struct store_opts o = {
+        .name = name, .rank = me, .size = n, .timeout_ns = timeout_ns, .vain = s->vain, .vain_arg = s->vain_arg};
     int err = store_check_opts(s->url, &o);
     return err ? err : s->kind->again(s, survivors, &o, deadline_in(timeout_ns), out);
 }
@@ -141,12 +156,24 @@ int store_set(struct store *s, const char *key, const void *value, size_t bytes,
     return err ? err : s->kind->set(s, key, value, bytes, deadline_in(timeout_ns));
 }
 
+/* Gets a value. A rank that may wait in vain waits for a while, asks, and waits on. */
+static int get_some(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+{
+    for (;;) {
+        int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
+        int err = s->kind->get(s, key, value, cap, bytes, slice);
+        int vain = err == WEFT_ETIMEOUT && slice < until ? store_in_vain(s) : 0;
+        if (vain || err != WEFT_ETIMEOUT || slice == until)
+            return vain ? vain : err;
+    }
+}
+
 int store_get(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t timeout_ns)
 {
     size_t n = 0;
     int err = check_key(s, key, timeout_ns);
     if (!err)
-        err = s->kind->get(s, key, value, cap, &n, deadline_in(timeout_ns));
+        err = get_some(s, key, value, cap, &n, deadline_in(timeout_ns));
     if (err)
         return err;
     *bytes = n;
@@ -212,6 +239,29 @@ int store_parts_late(struct store *s, const char *prefix)
     return error_set(WEFT_ETIMEOUT, "%s: '%s' of %s did not come in time", s->url, prefix, missing);
 }
 
+/* Does a part never come? */
+static int parts_vain(struct store *s, const char *prefix)
+{
+    struct gathering g = {s, prefix};
+    int err = store_in_vain(s);
+    for (int r = 0; r < s->size && err; r++)
+        if (s->vain(s->vain_arg, r) && !part_here(&g, r))
+            return s->vain(s->vain_arg, r); /* once more, for its text */
+    return 0;
+}
+
+/* Gets parts. A rank that may wait in vain waits for a while, asks, and waits on. */
+static int parts_some(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+{
+    for (;;) {
+        int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
+        int err = s->kind->parts(s, prefix, first, packed, count, slice);
+        int vain = err == WEFT_ETIMEOUT && s->vain ? parts_vain(s, prefix) : 0;
+        if (vain || err != WEFT_ETIMEOUT || slice == until)
+            return vain ? vain : err;
+    }
+}
+
 /* Appends what a store has packed. */
 static int parts_append(struct store_parts *p, size_t *cap, int *rank, const unsigned char *packed, int count)
 {
@@ -245,7 +295,7 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
     unsigned char *packed = malloc(STORE_PARTS);
     err = p.bytes && p.at && packed ? 0 : error_nomem();
     for (int r = 0, count; r < s->size && !err;) {
-        err = s->kind->parts(s, prefix, r, packed, &count, until);
+        err = parts_some(s, prefix, r, packed, &count, until);
         if (!err)
             err = parts_append(&p, &cap, &r, packed, count);
     }

@@ -31,6 +31,8 @@ struct store_opts {
     const char *token;  /* for tcp:; NULL: there is none */
     int64_t timeout_ns; /* within which all ranks must have opened the store */
     int ended; /* a file of base/ended.h: when a rank of it has ended, this rank waits no more; 0 or -1: none */
+    int (*vain)(void *arg, int rank); /* as store_watch */
+    void *vain_arg;
 };
 
 struct store;
@@ -70,6 +72,12 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
                  struct store_parts *out);
 void store_parts_free(struct store_parts *p);
 
+/* From here on `vain` is asked now and then while this rank waits for others to come or to give their part of a gather:
+ * is it in vain to wait for that rank (-1: for any of them)? It returns 0, or the error, with its text set, with which
+ * the wait then ends. A gather does not end for a rank whose part is there. NULL: never. A store that store_again makes
+ * is watched as the store that it is made from, and `vain` gets its numbers. */
+void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg);
+
 /* Collective among the survivors of a failure: opens a store for the n ranks of s in the list, which are numbered in
  * its order. The caller is one of them. If the rank that served s is not among them, the lowest of them that can
  * serves the new store (store_tcp.h). The caller must still close s; if it serves s, it closes the new store first. */
@@ -82,6 +90,8 @@ struct store {
     int rank, size;
     char name[STORE_NAME_MAX + 1];
     char *url; /* for texts */
+    int (*vain)(void *arg, int rank);
+    void *vain_arg;
 };
 
 #define STORE_PARTS (STORE_VALUE_MAX + 4)
@@ -107,6 +117,7 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
 void store_free(struct store *s);
 extern const struct store_kind store_file, store_tcp, store_pmix; /* each in the file of its name */
 
+int store_in_vain(const struct store *s);                             /* 0: the rank may wait on */
 int store_check_opts(const char *url, const struct store_opts *opts); /* url is for the text */
 /* While the store is opened: 0, or sets and returns WEFT_EPEER because a rank has ended. */
 int store_look(const struct store *s, int ended);

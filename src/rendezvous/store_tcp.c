@@ -26,6 +26,7 @@
 #define GRACE_NS INT64_C(10000000000) /* after a request's timeout: a server that has not answered by then is gone */
 #define RETRY_NS INT64_C(2000000)
 #define RETRY_MOST_NS INT64_C(100000000)
+#define VAIN_MS 50           /* how often a rank that joins asks whether it waits in vain */
 #define SPARE "weft:spare"   /* of a rank */
 #define SPARES "weft:spares" /* of all */
 
@@ -148,7 +149,12 @@ static int ask(struct tcp_store *t, const struct frame_request *q, int64_t until
     int64_t limit = until > INT64_MAX - GRACE_NS ? until : max64(until, deadline_now()) + GRACE_NS;
     size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, q), t->frame);
     int why = send_all(t->fd, t->frame, n, limit);
-    int err = why ? lost(t, why) : take_reply(t, limit, r);
+    int err = why ? lost(t, why) : 0;
+    while (!err && q->op == FRAME_JOIN && t->base.vain && deadline_now() < limit &&
+           !poll(&(struct pollfd){.fd = t->fd, .events = POLLIN}, 1, VAIN_MS))
+        err = store_in_vain(&t->base);
+    if (!err)
+        err = take_reply(t, limit, r);
     if (!err && r->code)
         err = error_set(r->code, "%s: %.*s", t->base.url, (int)min64((int64_t)r->bytes, 500), (const char *)r->value);
     return err;

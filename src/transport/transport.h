@@ -52,6 +52,10 @@ struct transport_ask {
     /* Gives every rank's bytes to all ranks; NULL: there is no way to do so. wire.h says more. */
     int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
     void *gather_arg;
+    /* NULL, or asked now and then while this rank waits for the others: is it in vain to wait for that rank (-1: for
+     * any of them)? Returns 0, or the error, with its text set. */
+    int (*vain)(void *arg, int rank);
+    void *vain_arg;
     const void *communicator; /* the caller's MPI_Comm; NULL: all ranks of the job */
     const char *modules;      /* the folder where modules are looked for first; NULL: none */
     const unsigned char *key; /* a secret of the ranks, for sockets: see wire_boot; NULL: none */
@@ -112,6 +116,11 @@ struct transport {
     /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
 };
+
+static inline int transport_in_vain(const struct transport_ask *ask)
+{
+    return ask->vain ? ask->vain(ask->vain_arg, -1) : 0;
+}
 
 /* ---- core/link.c ---- */
 

@@ -3,6 +3,7 @@
  * before they ask, which ends connections with large messages in flight. On shm:, and between hosts on the wire that
  * WEFT_WIRE names and on auto: with it. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -144,7 +145,7 @@ static int go_on(const struct life *l, struct told *told, int rank, weft_comm *c
         origin[i] = origin[list[i]];
     t->left = (int)n;
     char text[300];
-    err = work(*next, 40, NULL, text);
+    err = work(*next, gone < 0 ? 40 : 1 << 30, NULL, text); /* a rank that is to end will */
     LOG(t, "| work %d%s%s", err, err ? ": " : "", err ? text : "");
     return err;
 }
@@ -289,8 +290,100 @@ static void survivors_of_one_death_agree(void **state)
     campaign(true, false, test_share(12, 500), 11);
 }
 
+static void survivors_of_two_deaths_agree_on_one_host(void **state)
+{
+    (void)state;
+    campaign(false, true, test_share(30, 500), 12);
+}
+
+static void survivors_of_two_deaths_agree(void **state)
+{
+    (void)state;
+    hosts_need_wire();
+    campaign(true, true, test_share(12, 500), 13);
+}
+
+/* ---- a comm of which only another one, split from it, has found out ---- */
+
+static int parent_lists(const char *url, int rank, struct told *told)
+{
+    weft_comm *c, *child;
+    int all[3] = {2, 1, 0}, list[3];
+    size_t n = 0;
+    char host[16];
+    snprintf(host, sizeof host, "h%d", rank);
+    setenv("WEFT_HOST", host, 1);
+    if (process_open(url, rank, 3, 20 * SECOND, &c) || weft_comm_split(c, all, 3, &child))
+        return 1;
+    if (weft_comm_survivors(c, list, 3, &n) != WEFT_EINVAL) /* nobody has died */
+        return 2;
+    if (weft_comm_barrier(child, WEFT_DEADLINE))
+        return 3;
+    if (rank == 1)
+        raise(SIGKILL);
+    while (!weft_comm_barrier(child, WEFT_DEADLINE))
+        ;
+    int err = weft_comm_survivors(c, list, 3, &n);
+    snprintf(told->rank[rank].log, sizeof told->rank[rank].log, "%d: %s", err, err ? weft_errmsg() : "");
+    weft_comm_close(child);
+    weft_comm_close(c);
+    return err ? 4 : n == 2 && list[0] == 0 && list[1] == 2 ? 0 : 5;
+}
+
+static void survivors_of_a_parent_are_found_after_a_child_failed(void **state)
+{
+    (void)state;
+    const char *schemes[] = {"shm", "auto", hosts_wire()};
+    for (size_t i = 0; i < (hosts_have_wire() ? 3 : 1); i++) {
+        struct told *told = ranks_shared(sizeof *told);
+        pid_t pids[3];
+        char url[64];
+        int status;
+        snprintf(url, sizeof url, "%s:parent-%ld-%zu", schemes[i], (long)getpid(), i);
+        fflush(NULL);
+        for (int r = 0; r < 3; r++) {
+            pids[r] = fork();
+            assert_true(pids[r] >= 0);
+            if (pids[r] == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                alarm(HANGS);
+                _exit(parent_lists(url, r, told));
+            }
+        }
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+            if (r != 1 && status)
+                fail_msg("%s: rank %d ended with %#x: %s", url, r, (unsigned)status, told->rank[r].log);
+        }
+        munmap(told, sizeof *told);
+    }
+}
+
+/* Of all jobs before this, in the folder that they met in, in shared memory and among sockets. */
+static void no_files_memory_or_sockets_are_left(void **state)
+{
+    (void)state;
+    DIR *d = opendir(hosts_folder);
+    int files = 0;
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            print_message("left in the folder: %s\n", e->d_name);
+            files++;
+        }
+    closedir(d);
+    assert_int_equal(files, 0);
+    char name[64];
+    snprintf(name, sizeof name, "-%ld-", (long)getpid());
+    process_nothing_left(name);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree),
+                                       cmocka_unit_test(survivors_of_two_deaths_agree_on_one_host),
+                                       cmocka_unit_test(survivors_of_two_deaths_agree),
+                                       cmocka_unit_test(survivors_of_a_parent_are_found_after_a_child_failed),
+                                       cmocka_unit_test(no_files_memory_or_sockets_are_left)};
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));
 }

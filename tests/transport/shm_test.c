@@ -179,7 +179,7 @@ struct disagreeing {
 static void ranks_that_disagree_on_the_size_are_all_told(void **state)
 {
     (void)state;
-    for (int64_t i = 0; suite_seed(&i, 0, test_share(8, 400)); i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(8, 100)); i++) {
         struct random rnd = {(uint64_t)i};
         int odd = (int)process_below(&rnd, 4), size = odd < 3 && process_below(&rnd, 2) ? 3 : 5;
         struct disagreeing *d = ranks_shared(sizeof *d);

@@ -67,6 +67,8 @@ struct core_rank {
     _Atomic uint32_t state;                     /* enum core_state */
     uint64_t cores[CORE_CORES / 64];            /* CPU cores that the owner may run on; set before state is HERE */
     _Atomic uint32_t went_on;                   /* after a failure: it has opened a comm again with other survivors */
+    _Atomic uint64_t gave_up;                   /* the attempt to open a comm again (again.c) that it has given up */
+    _Atomic int32_t gave_up_for;                /* the rank that was gone, plus 1; 0: for another reason */
     _Atomic uint64_t survive; /* the place of its words of the survivor agreement, plus 1; 0: it has none */
     uint64_t meetings;        /* meetings that the owner has entered; only the owner uses it */
     int32_t index;            /* its number among the ranks that are here; -1: it is not */

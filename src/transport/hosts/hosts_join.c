@@ -70,8 +70,8 @@ static bool may_tell(const struct hosts_link *l, int peer, const struct note *no
 
 /* Waits for records of this kind until those of `want` ranks are there; `have` are there already. Other mail is kept
  * for later. */
-static int collect(struct hosts_link *l, uint32_t kind, struct record *records, bool *there, int have, int want,
-                   int64_t until)
+static int collect(struct hosts_link *l, const struct transport_ask *ask, uint32_t kind, struct record *records,
+                   bool *there, int have, int want, int64_t until)
 {
     struct wire *w = l->hosts.wire;
     while (have < want) {
@@ -99,6 +99,9 @@ static int collect(struct hosts_link *l, uint32_t kind, struct record *records, 
         }
         if (!moved && core_now() >= until)
             return WEFT_ETIMEOUT;
+        int vain = moved ? 0 : transport_in_vain(ask);
+        if (vain)
+            return vain;
         if (!moved)
             sched_yield();
     }
@@ -118,7 +121,8 @@ static int did_not_come(const bool *there, int size, int64_t wait_ns)
 }
 
 /* Gives one record of each rank to all ranks. */
-static int gather(struct hosts_link *l, struct record mine, struct record *all, int64_t wait_ns)
+static int gather(struct hosts_link *l, const struct transport_ask *ask, struct record mine, struct record *all,
+                  int64_t wait_ns)
 {
     struct wire *w = l->hosts.wire;
     int64_t until = core_now() + wait_ns;
@@ -129,8 +133,8 @@ static int gather(struct hosts_link *l, struct record mine, struct record *all, 
     there[w->rank] = w->rank == 0;
     int err = w->rank ? send_note(w, 0, NAMES, w->rank, 1, &mine) : 0;
     if (!err)
-        err = w->rank ? collect(l, LIST, all, there, 0, w->size, until)
-                      : collect(l, NAMES, all, there, 1, w->size, until);
+        err = w->rank ? collect(l, ask, LIST, all, there, 0, w->size, until)
+                      : collect(l, ask, NAMES, all, there, 1, w->size, until);
     if (err == WEFT_ETIMEOUT)
         err = w->rank
                   ? error_set(WEFT_ETIMEOUT, "rank 0 has not told rank %d which rank is on which host within %lld ms",
@@ -219,7 +223,7 @@ static int join_home(struct hosts_link *l, const struct transport_ask *ask, cons
 }
 
 /* Makes or finds the core of the whole group, in the memory of this host's group. Its bells are those of that group. */
-static int make_core(struct hosts_link *l, int64_t until)
+static int make_core(struct hosts_link *l, const struct transport_ask *ask, int64_t until)
 {
     struct transport_hosts *h = &l->hosts;
     struct wire *w = h->wire;
@@ -243,7 +247,7 @@ static int make_core(struct hosts_link *l, int64_t until)
     int first = h->firsts[h->host[w->rank]];
     struct record *records = calloc((size_t)w->size, sizeof *records);
     bool *there = calloc((size_t)w->size, sizeof *there);
-    int err = records && there ? collect(l, PLACE, records, there, 0, 1, until) : error_nomem();
+    int err = records && there ? collect(l, ask, PLACE, records, there, 0, 1, until) : error_nomem();
     if (err == WEFT_ETIMEOUT)
         err = error_set(WEFT_ETIMEOUT, "rank %d, the first of this host, has not made the group in time", first);
     if (!err)
@@ -287,7 +291,7 @@ static int know_each_other(struct hosts_link *l, const struct transport_ask *ask
         err = error_set(WEFT_EIO, "no random number: %s", strerror(errno));
     if (!err)
         err = ask->gather ? ask->gather(ask->gather_arg, &mine, sizeof mine, all)
-                          : gather(l, mine, all, until - core_now());
+                          : gather(l, ask, mine, all, until - core_now());
     if (!err) {
         sort_out(&l->hosts, all, rank, size, near_size);
         *name = (struct record){.host = mine.host, .net = mine.net, .random = all[0].random};
@@ -317,7 +321,7 @@ static int join_all(struct hosts_link *l, const struct transport_ask *ask, const
     if (!err)
         err = join_home(l, ask, &name, near_size);
     if (!err && l->hosts.nhosts > 1)
-        err = make_core(l, until);
+        err = make_core(l, ask, until);
     return err || l->hosts.nhosts == 1 ? err : hosts_sleep_post(l);
 }
 

@@ -51,7 +51,7 @@ static int shm_join(const struct transport_ask *ask, struct transport_link **out
     l->ended = ask->ended;
     snprintf(l->name, sizeof l->name, "%s", place);
     l->home = home_new(size);
-    int err = l->home ? shm_meet(l, ask->wait_ns) : error_nomem();
+    int err = l->home ? shm_meet(l, ask) : error_nomem();
     if (err)
         shm_leave_free(l);
     else

@@ -33,6 +33,7 @@ struct shm_process {
 struct shm_head {
     uint64_t magic, total;                    /* bytes of the file */
     uint64_t core;                            /* where the core_group is */
+    _Atomic uint32_t formed;                  /* shm_meet.c: whether the group has formed */
     _Alignas(CORE_LINE) _Atomic uint64_t top; /* all below it is taken */
     _Atomic int64_t look_at;                  /* shm_process.c: when the next look is due, */
     _Atomic uint32_t looked;                  /* and at how many processes ranks have looked */
@@ -75,8 +76,8 @@ struct shm_link {
 
 /* ---- shm_meet.c ---- */
 
-/* Claims the rank, finds the others within wait_ns and maps the file. On an error nothing is held. */
-int shm_meet(struct shm_link *l, int64_t wait_ns);
+/* Claims the rank, finds the others within ask->wait_ns and maps the file. On an error nothing is held. */
+int shm_meet(struct shm_link *l, const struct transport_ask *ask);
 
 /* ---- shm_file.c ---- */
 

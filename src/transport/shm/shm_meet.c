@@ -8,6 +8,10 @@
  *
  * Ranks that say different sizes are all refused: see disagree().
  *
+ * If a rank or the host sees that others have ended, or that it is in vain to wait for them (struct transport_ask), the
+ * word `formed` in the file decides for all: the group has formed if all ranks had come by then, and otherwise it never
+ * will. So either all ranks that are left are members, or none is.
+ *
  * Either may send BYE when its time has run out. After a rank's BYE the host waits for that rank again. After the
  * host's BYE another rank can be the host. If a connection ends without BYE, its process has ended. */
 #define _GNU_SOURCE
@@ -44,8 +48,14 @@ struct message {
     char text[256];
 };
 
+#define ENDING_NS INT64_C(200000000) /* from the end of a connection to the end of its process */
+#define BEAT_MS 20                   /* how often a rank asks whether it waits in vain */
+
+enum { FORMED = 1, BROKEN }; /* of struct shm_head */
+
 struct host {
     struct shm_link *link;
+    const struct transport_ask *ask;
     int listener;
     int *peers; /* connections; -1: none */
     bool *ready;
@@ -114,6 +124,31 @@ static int milliseconds(int64_t until)
 {
     int64_t left = until - core_now();
     return left <= 0 ? 0 : left > INT64_C(1000000000) * 3600 ? 3600000 : (int)(left / 1000000) + 1;
+}
+
+/* How long to wait now, in milliseconds. */
+static int wait_ms(const struct transport_ask *ask, int64_t until)
+{
+    int ms = milliseconds(until);
+    return ask->vain && ms > BEAT_MS ? BEAT_MS : ms;
+}
+
+/* The first rank that calls it decides for all whether the group has formed. */
+static bool form(const struct shm_link *l, bool formed)
+{
+    uint32_t was = 0;
+    if (atomic_compare_exchange_strong_explicit(&l->home->head->formed, &was, formed ? FORMED : BROKEN,
+                                                memory_order_seq_cst, memory_order_seq_cst))
+        return formed;
+    return was == FORMED;
+}
+
+static bool all_have_come(const struct shm_link *l)
+{
+    for (int r = 0; r < l->base.size; r++)
+        if (atomic_load_explicit(&l->base.group->ranks[r].state, memory_order_seq_cst) != CORE_HERE)
+            return false;
+    return true;
 }
 
 /* ---- messages ---- */
@@ -259,6 +294,20 @@ static int admit(struct host *h)
     return 0;
 }
 
+/* The connection with a rank has ended. The caller may know more of it, but not before its process has ended. */
+static int has_ended(const struct shm_link *l, const struct transport_ask *ask, int rank)
+{
+    int err = 0;
+    for (int64_t limit = core_now() + ENDING_NS; ask->vain && !err && core_now() < limit;) {
+        err = ask->vain(ask->vain_arg, -1);
+        if (!err)
+            poll(NULL, 0, 1);
+    }
+    if (err || rank >= 0)
+        return err ? err : error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", l->name, rank);
+    return error_set(WEFT_EPEER, "shm:%s: a rank gave up while the ranks were joining", l->name);
+}
+
 /* A member has sent something, or has ended. */
 static int attend(struct host *h, int rank)
 {
@@ -267,7 +316,7 @@ static int attend(struct host *h, int rank)
     if (n < 0)
         return 0;
     if (n == 0)
-        return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", h->link->name, rank);
+        return has_ended(h->link, h->ask, rank);
     if (m.kind == READY && !h->ready[rank]) {
         h->ready[rank] = true;
         h->nready++;
@@ -310,14 +359,14 @@ static int disagree(struct host *h, int64_t until)
     return error_set(WEFT_EMISMATCH, "%s", h->differ);
 }
 
-static int gather(struct host *h, int64_t wait_ns, int64_t until)
+static int gather(struct host *h, int64_t until)
 {
     int size = h->link->base.size;
     while (h->nready < size - 1) {
         for (int r = 0; r < size; r++)
             h->polls[r] = (struct pollfd){.fd = h->peers[r], .events = POLLIN};
         h->polls[size] = (struct pollfd){.fd = h->listener, .events = POLLIN};
-        int wait = milliseconds(until);
+        int wait = wait_ms(h->ask, until);
         if (h->link->ended >= 0 && wait > ENDED_LOOK_MS)
             wait = ENDED_LOOK_MS;
         int n = poll(h->polls, (nfds_t)size + 1, wait);
@@ -331,11 +380,13 @@ static int gather(struct host *h, int64_t wait_ns, int64_t until)
             err = admit(h);
         if (err)
             return h->differ[0] ? disagree(h, until) : err;
+        if (h->nready < size - 1 && (err = transport_in_vain(h->ask)))
+            return err;
         char how[80];
         if (h->nready < size - 1 && ended_look(h->link->ended, how, sizeof how))
             return error_set(WEFT_EPEER, "shm:%s: %s before all ranks had opened the comm", h->link->name, how);
         if (h->nready < size - 1 && core_now() >= until)
-            return missing(h->link, wait_ns);
+            return missing(h->link, h->ask->wait_ns);
     }
     return 0;
 }
@@ -348,10 +399,10 @@ static void come_in(struct shm_link *l)
     transport_link_enter(&l->base);
 }
 
-static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until)
+static int host(struct shm_link *l, const struct transport_ask *ask, int listener, int64_t until)
 {
     size_t size = (size_t)l->base.size;
-    struct host h = {.link = l, .listener = listener};
+    struct host h = {.link = l, .ask = ask, .listener = listener};
     h.peers = malloc(size * sizeof *h.peers);
     h.ready = calloc(size, sizeof *h.ready);
     h.polls = calloc(size + 1, sizeof *h.polls);
@@ -368,7 +419,11 @@ static int host(struct shm_link *l, int listener, int64_t wait_ns, int64_t until
         err = shm_file_create(l);
     if (!err) {
         come_in(l);
-        err = gather(&h, wait_ns, until);
+        err = gather(&h, until);
+        if (!err && !form(l, true))
+            err = has_ended(l, ask, -1);
+        else if (err == WEFT_EPEER && form(l, false))
+            err = 0;
         dismiss(&h, err);
         if (err)
             shm_file_unmap(l);
@@ -401,17 +456,20 @@ static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t
                      l->name, name, (int)host->pid, (long long)(wait_ns / 1000000));
 }
 
-/* Waits for the host's next message. Returns 0, AGAIN if the host is gone, or WEFT_ETIMEOUT without a text. */
-static int await(int fd, int64_t until, struct message *m, int *file)
+/* Waits for the host's next message. Returns 0, AGAIN if the host is gone, the error if the wait is in vain, or
+ * WEFT_ETIMEOUT without a text. */
+static int await(int fd, const struct transport_ask *ask, int64_t until, struct message *m, int *file)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
-    int n = -1;
-    for (bool late = false; n < 0 && !late;) {
+    int n = -1, err = 0;
+    for (bool late = false; n < 0 && !late && !err;) {
         late = core_now() >= until;
-        if (poll(&wait, 1, milliseconds(until)) >= 0)
+        if (poll(&wait, 1, wait_ms(ask, until)) >= 0)
             n = hear(fd, m, file);
+        if (n < 0)
+            err = transport_in_vain(ask);
     }
-    return n < 0 ? WEFT_ETIMEOUT : n ? 0 : AGAIN;
+    return n < 0 ? err ? err : WEFT_ETIMEOUT : n ? 0 : AGAIN;
 }
 
 /* The host's time has run out. If this rank's time has run out, too, the host's text is the reason. */
@@ -421,7 +479,7 @@ static int bye(struct shm_link *l, const struct message *m)
     return AGAIN;
 }
 
-static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t wait_ns, int64_t until)
+static int enlist(struct shm_link *l, const struct transport_ask *ask, int fd, const struct ucred *host, int64_t until)
 {
     bool zombie;
     struct message m = {.protocol = PROTOCOL,
@@ -431,9 +489,9 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
                         .pid = getpid(),
                         .start = process_start(getpid(), &zombie)};
     tell(fd, &m, -1);
-    int err = await(fd, until, &m, &l->home->file);
+    int err = await(fd, ask, until, &m, &l->home->file);
     if (err)
-        return err == AGAIN ? err : no_answer(l, host, wait_ns);
+        return err == WEFT_ETIMEOUT ? no_answer(l, host, ask->wait_ns) : err;
     if (m.kind == REFUSED && m.protocol == PROTOCOL)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
     if (m.kind == BYE)
@@ -448,11 +506,15 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
         return err;
     transport_link_enter(&l->base);
     say(fd, READY, "");
-    err = await(fd, until, &m, NULL);
+    err = await(fd, ask, until, &m, NULL);
+    if (err && err != WEFT_ETIMEOUT && form(l, all_have_come(l)))
+        return 0;
     if (err == AGAIN)
-        return error_set(WEFT_EPEER, "shm:%s: rank %d ended while the ranks were joining", l->name, hosted_by);
+        return has_ended(l, ask, hosted_by);
+    if (err && err != WEFT_ETIMEOUT)
+        return err;
     if (err) { /* in case the host has counted this rank, it is marked as left */
-        err = missing(l, wait_ns);
+        err = missing(l, ask->wait_ns);
         atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_LEFT, memory_order_seq_cst);
         return err;
     }
@@ -461,11 +523,11 @@ static int enlist(struct shm_link *l, int fd, const struct ucred *host, int64_t 
     return m.kind == GO ? 0 : bye(l, &m);
 }
 
-static int visit(struct shm_link *l, int fd, const struct ucred *who, int64_t wait_ns, int64_t until)
+static int visit(struct shm_link *l, const struct transport_ask *ask, int fd, const struct ucred *who, int64_t until)
 {
     int err = who->uid != geteuid()
                   ? error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who->uid)
-                  : enlist(l, fd, who, wait_ns, until);
+                  : enlist(l, ask, fd, who, until);
     if (err)
         shm_file_unmap(l);
     if (err)
@@ -505,9 +567,9 @@ static int claim(struct shm_link *l, int64_t until)
     return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, in process %d", l->name, l->base.rank, who.pid);
 }
 
-int shm_meet(struct shm_link *l, int64_t wait_ns)
+int shm_meet(struct shm_link *l, const struct transport_ask *ask)
 {
-    int64_t now = core_now(), until = wait_ns < INT64_MAX - now ? now + wait_ns : INT64_MAX;
+    int64_t wait_ns = ask->wait_ns, now = core_now(), until = wait_ns < INT64_MAX - now ? now + wait_ns : INT64_MAX;
     int held = claim(l, until);
     if (held)
         return held;
@@ -515,11 +577,14 @@ int shm_meet(struct shm_link *l, int64_t wait_ns)
         struct ucred who;
         int fd = listen_at(l, -1);
         if (fd >= 0)
-            return host(l, fd, wait_ns, until);
+            return host(l, ask, fd, until);
         if (fd != -EADDRINUSE)
             return socket_error(l, -fd);
         fd = connect_to(l, -1, &who);
-        int err = fd >= 0 ? visit(l, fd, &who, wait_ns, until) : AGAIN;
+        int err = fd >= 0 ? visit(l, ask, fd, &who, until) : AGAIN;
+        int vain = err == AGAIN ? transport_in_vain(ask) : 0;
+        if (vain)
+            return vain;
         if (err != AGAIN)
             return err;
         if (fd < 0 && fd != -ECONNREFUSED && fd != -EAGAIN)

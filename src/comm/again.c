@@ -1,0 +1,100 @@
+/* A rank that opens a comm again waits for the others, as each rank does that opens one. But it has the old comm, which
+ * sees deaths: shared memory at once, a wire when the connection with the rank breaks. Not every rank is connected with
+ * every other one. So a rank that gives up tells the others, in the core of the old comm and by mail.
+ *
+ * If one rank had opened the comm and another one had given up, the two would ask for survivors of different comms. So
+ * all ranks that are left open it, or none: in shared memory a word decides (shm_meet.c). With a store, a last gather
+ * does (open.c): a rank gives up there only for a rank whose part is missing, and then no rank gets all parts. */
+#include "comm/again.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "comm/lock.h"
+#include "comm/mail.h"
+#include "comm/survive.h"
+#include "transport/hosts/hosts.h"
+
+#define LOOK_NS INT64_C(5000000)
+
+void again_begin(struct again *a, weft_comm *old, const int *ranks, int n)
+{
+    uint64_t agreement = survive_agreed(old);
+    *a = (struct again){.old = old, .ranks = ranks, .n = n, .gone = -1};
+    a->id = hash_bytes(hash_bytes(1, &agreement, sizeof agreement), ranks, (size_t)n * sizeof *ranks) | 1;
+}
+
+static int gone(const struct again *a, int rank)
+{
+    char who[NAMES_RANK];
+    return error_set(WEFT_EPEER, "weft_comm_reopen: %s has died or cannot be reached", names_rank(a->old, rank, who));
+}
+
+/* Has a rank given up? Then *why is the rank that is gone, or -1. */
+static bool is_given_up(const struct again *a, int *by, int *why)
+{
+    weft_comm *c = a->old;
+    for (int i = 0; i < a->n; i++) {
+        const struct core_rank *r = &c->group->ranks[a->ranks[i]];
+        if (a->ranks[i] != c->rank && atomic_load_explicit(&r->gave_up, memory_order_seq_cst) == a->id) {
+            *by = a->ranks[i];
+            *why = atomic_load_explicit(&r->gave_up_for, memory_order_seq_cst) - 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int look(struct again *a, int rank)
+{
+    weft_comm *c = a->old;
+    char who[NAMES_RANK];
+    int by, why;
+    for (int i = rank < 0 ? 0 : rank; i < (rank < 0 ? a->n : rank + 1); i++)
+        if (a->ranks[i] != c->rank && survive_is_gone(c, a->ranks[i])) {
+            a->gone = a->ranks[i];
+            return gone(a, a->gone);
+        }
+    if (!is_given_up(a, &by, &why))
+        return 0;
+    if (why >= 0 && why < c->size) {
+        a->gone = why;
+        return gone(a, why);
+    }
+    return error_set(WEFT_EPEER, "weft_comm_reopen: %s has given up", names_rank(c, by, who));
+}
+
+int again_vain(void *arg, int rank)
+{
+    struct again *a = arg;
+    int64_t now = core_now();
+    if (rank < 0 && now - a->looked_at < LOOK_NS)
+        return 0;
+    a->looked_at = now;
+    struct comm_family *f = comm_enter(a->old);
+    if (core_failed(a->old->group))
+        mail_receive(a->old);
+    else
+        mail_move(a->old); /* a comm that has not failed may be opened again, too */
+    int err = look(a, rank);
+    comm_leave(f);
+    return err;
+}
+
+void again_give_up(struct again *a, int err)
+{
+    weft_comm *c = a->old;
+    struct core_rank *me = &c->group->ranks[c->rank];
+    char text[1024];
+    snprintf(text, sizeof text, "%s", weft_errmsg());
+    struct comm_family *f = comm_enter(c);
+    atomic_store_explicit(&me->gave_up_for, a->gone + 1, memory_order_seq_cst);
+    atomic_store_explicit(&me->gave_up, a->id, memory_order_seq_cst);
+    for (int i = 0; i < a->n; i++)
+        if (transport_elsewhere(c->link, a->ranks[i]))
+            survive_mail_gives_up(c, a->ranks[i], a->id, a->gone);
+    mail_flush(c, c->deadline_ns / 8);
+    comm_leave(f);
+    error_set(err, "%s", text);
+}

@@ -1,0 +1,21 @@
+/* What a rank that opens a comm again knows of the others, from the old comm. */
+#ifndef WEFT_COMM_AGAIN_H
+#define WEFT_COMM_AGAIN_H
+#include "comm/comm.h"
+
+struct again {
+    weft_comm *old;
+    const int *ranks; /* of the old comm, which are numbered in this order in the new one */
+    int n;
+    uint64_t id;       /* of this attempt, the same on all ranks */
+    int64_t looked_at; /* and what was found: */
+    int gone;          /* a rank of the old comm that is gone; -1: none */
+};
+
+void again_begin(struct again *a, weft_comm *old, const int *ranks, int n);
+/* For transports and stores: is it in vain to wait for rank `rank` of the new comm (-1: for any)? WEFT_EPEER: that rank
+ * is gone, or a rank has given up. The text names ranks as the old comm does. */
+int again_vain(void *arg, int rank);
+/* After an error, which stays this thread's: tells the other ranks, so that none waits for this one. */
+void again_give_up(struct again *a, int err);
+#endif
