@@ -150,7 +150,8 @@ static inline int64_t ucx_patience(const struct ucx_wire *w, int64_t ns)
 /* ---- wire_ucx_peer.c ---- */
 int ucx_peer_connect(struct ucx_wire *w, int peer); /* unless it is connected */
 enum transport_fate ucx_peer_fate(const struct ucx_wire *w, int peer);
-bool ucx_peer_lost(const struct ucx_wire *w, int peer); /* it left, or its connection is broken for good */
+bool ucx_peer_lost(const struct ucx_wire *w, int peer);  /* it left, or its connection is broken for good */
+bool ucx_peer_ended(const struct ucx_wire *w, int peer); /* is it sure that its process has ended? */
 bool ucx_peer_doubtful(const struct ucx_wire *w,
                        int peer); /* its connection broke; whether it lives is not known yet */
 /* The connection for mail: a fresh one if the connection broke or was cut. */

@@ -201,8 +201,8 @@ bool ucx_data_cancel(struct wire_message *base)
     ucx_end_cut(w, base->peer, UCX_PATIENCE_NS / 2);
     if (settle(m, 20 * MS))
         return true;
-    if (!base->send && (p->left || p->cut_us || p->shut || ucx_peer_fate(w, base->peer) == TRANSPORT_DIED ||
-                        p->status == UCS_ERR_CONNECTION_RESET)) {
+    if (!base->send &&
+        (p->left || p->cut_us || p->shut || ucx_peer_ended(w, base->peer) || p->status == UCS_ERR_CONNECTION_RESET)) {
         m->state = UCX_KEPT;
         return true;
     }

@@ -131,6 +131,12 @@ enum transport_fate ucx_peer_fate(const struct ucx_wire *w, int peer)
     return p->heard_ns > p->lost_ns || since >= UCX_DOUBT_NS ? TRANSPORT_LOST : TRANSPORT_HERE;
 }
 
+/* Within the grace of a broken connection `fate` does not tell yet. */
+bool ucx_peer_ended(const struct ucx_wire *w, int peer)
+{
+    return w->peers[peer].mail_lost && has_ended(w, peer);
+}
+
 bool ucx_peer_doubtful(const struct ucx_wire *w, int peer)
 {
     return w->peers[peer].lost_ns && ucx_peer_fate(w, peer) == TRANSPORT_HERE && !w->peers[peer].cut_us;
