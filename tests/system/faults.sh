@@ -242,7 +242,8 @@ stopped)
     for _ in $(seq 8); do
         from=$(now)
         kill -STOP "${ranks[3]}"
-        while ! there out.0 out.1 out.2 && [ $(($(now) - from)) -lt $((7000 + seen)) ]; do read -rt 0.01 <> <(:); done
+        # The deadline of the run, and the one within which survivors wait for a rank that does not ask.
+        while ! there out.0 out.1 out.2 && [ $(($(now) - from)) -lt $((14000 + seen)) ]; do read -rt 0.01 <> <(:); done
         there out.0 out.1 out.2 && break
         kill -CONT "${ranks[3]}"
         read -rt 0.1 <> <(:)

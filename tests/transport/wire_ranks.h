@@ -26,7 +26,7 @@ struct wire_job {
     int size;
     atomic_int signs[WIRE_RANKS]; /* for bodies */
     pid_t pids[WIRE_RANKS];
-    unsigned char cards[WIRE_RANKS][WIRE_CARD];
+    _Alignas(16) unsigned char cards[WIRE_RANKS][WIRE_CARD];
     char failed[WIRE_RANKS][512];
 };
 

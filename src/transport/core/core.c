@@ -250,7 +250,13 @@ static struct core_tally sum_up(const struct core_group *g, const struct core_no
 
 struct core_tally core_tally(const struct core_group *g, uint64_t meeting)
 {
-    return g->tree ? g->results[meeting % 2].tally : sum_up(g, NULL, 0, 0, g->size, meeting);
+    if (g->tree)
+        return g->results[meeting % 2].tally;
+    const struct core_vote *first = core_vote_of(g, 0, meeting);
+    struct core_tally t = {.note = UINT64_MAX, .first = first->note};
+    for (int r = 0; r < g->size; r++)
+        add_vote(&t, first, core_vote_of(g, r, meeting));
+    return t;
 }
 
 /* The top of the tree by which ranks wake each other (core_met_wake). */

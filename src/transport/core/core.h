@@ -63,16 +63,17 @@ struct core_rank {
     _Alignas(CORE_LINE) _Atomic uint32_t bell; /* futex word: changes when the owner is to wake */
     _Atomic int32_t awaits;                    /* how many signals are to wake it; 0 or less: it does not sleep */
     int64_t door; /* bytes from here to the core_rank whose bell is used instead; 0: this one's */
+    /* set before state is HERE, and not changed any more: */
+    _Alignas(CORE_LINE) uint64_t cores[CORE_CORES / 64]; /* CPU cores that the owner may run on */
+    int32_t index;                                       /* its number among the ranks that are here; -1: it is not */
+    int32_t indexed;                                     /* the rank whose index is this one's number */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
     _Atomic uint32_t state;                     /* enum core_state */
-    uint64_t cores[CORE_CORES / 64];            /* CPU cores that the owner may run on; set before state is HERE */
     _Atomic uint32_t went_on;                   /* after a failure: it has opened a comm again with other survivors */
     _Atomic uint64_t gave_up;                   /* the attempt to open a comm again (again.c) that it has given up */
     _Atomic int32_t gave_up_for;                /* the rank that was gone, plus 1; 0: for another reason */
     _Atomic uint64_t survive; /* the place of its words of the survivor agreement, plus 1; 0: it has none */
     uint64_t meetings;        /* meetings that the owner has entered; only the owner uses it */
-    int32_t index;            /* its number among the ranks that are here; -1: it is not */
-    int32_t indexed;          /* the rank whose index is this one's number */
     _Atomic uint32_t
         failing;  /* a thread of this rank has found a failure and reports it; other threads wait for that */
     int32_t code; /* the code of that failure */
