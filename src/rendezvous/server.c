@@ -60,7 +60,7 @@ struct server {
     unsigned char key[SODIUM_KEY];
     struct server_state state;
     int epoll, wake, listener;
-    int reserve;       /* a file to give up when there is no other for a newcomer, who is then told so; -1: none */
+    int reserve;       /* a file that is given up to tell a newcomer that no file is left for it; -1: none */
     bool listens;      /* epoll watches the listener */
     int64_t listen_at; /* accept no connection before this time */
     int nstrangers;

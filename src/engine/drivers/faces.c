@@ -81,7 +81,7 @@ static bool fits(const weft_exec *x, const struct program *p)
     return fit;
 }
 
-#define HELPERS 64 /* with more ranks, looking for work would take longer than doing it */
+#define HELPERS 64 /* with more ranks, bind would map the blocks of all of them on each rank */
 
 /* Do all ranks walk along the faces of all pairs? */
 static bool all_help(const weft_exec *x)

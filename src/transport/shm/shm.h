@@ -87,7 +87,8 @@ void shm_file_unmap(struct shm_link *l); /* unmaps and closes the file */
 
 /* ---- shm_process.c ---- */
 
-/* Has the rank's process ended? It costs no system call, but for a rank that looks for all of them. */
+/* Has the rank's process ended? Most callers only read a flag in shared memory. Every 10 ms one caller makes the system
+ * calls for all ranks, and sets the flags. */
 bool shm_process_died(struct shm_link *l, int rank);
 bool shm_process_died_now(struct shm_link *l, int rank); /* the same by a system call: true as soon as it has ended */
 /* The rank's number among the processes of the file. */

@@ -5,9 +5,9 @@
  *   listener  magic, nonce b,                    MAC("answer", the call, b)
  *   caller    0,                                 MAC("proof", the call, b)
  *
- * The call shows which rank calls. Its number makes it count once: whoever has recorded a call and repeats it is
- * turned away, and whoever repeats it before it was heard has no proof. The two nonces are fresh, so a recorded answer
- * or proof is worth nothing. Nothing is sent to a stranger.
+ * The call shows which rank calls. Its number makes it count once: a stranger that repeats a recorded call is
+ * turned away. A stranger that repeats a call before the listener has heard it cannot make the proof. The two nonces
+ * are fresh, so a recorded answer or proof is worth nothing. Nothing is sent to a stranger.
  *
  * A rank that leaves does not wait for the answer of a busy peer. It sends its last frames behind the call:
  *
