@@ -77,7 +77,7 @@ void survive_went_on(weft_comm *c)
     atomic_store_explicit(&c->group->ranks[c->rank].went_on, 1, memory_order_seq_cst);
 }
 
-/* ---- who is gone ---- */
+/* ---- ranks that are gone ---- */
 
 /* The comm's rank that was opened as this rank; -1: none. */
 static int opened_as(const weft_comm *c, int opened)
