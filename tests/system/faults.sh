@@ -180,7 +180,7 @@ down | vanished)
     for url in auto "$WEFT_WIRE"; do
         make_hosts $([ $url = auto ] && echo 2 || echo 4)
         last=$((${#hosts[@]} - 1))
-        start $url runs WEFT_DEADLINE_MS=12000
+        start $url runs WEFT_DEADLINE_MS=12000 TOGETHER=1
         ready 0 1 2 3
         from=$(now)
         if [ "$what" = down ]; then
