@@ -60,11 +60,14 @@ static int decide(weft_comm *c, uint64_t meeting)
     return ballot_judge(c, &b);
 }
 
-/* Will the rank, which has left, never enter the meeting? What is on its way of a rank on another host, which has
- * entered and then left, only the relay knows. */
+/* Will the meeting, which is not complete, never be, since this rank has left? What is on its way of a rank on another
+ * host, which has entered and then left, only the relay knows. The first rank of this host may have entered, too, but
+ * without it no votes go to other hosts and no result comes. */
 static bool will_not_come(const weft_comm *c, int rank, uint64_t meeting)
 {
-    return transport_elsewhere(c->link, rank) ? relay_awaits(c, rank) : !core_entered(c->group, rank, meeting);
+    if (transport_elsewhere(c->link, rank))
+        return relay_awaits(c, rank);
+    return !core_entered(c->group, rank, meeting) || relay_needs(c, rank);
 }
 
 /* Looks for ranks that are gone, if there are any that it has not looked at in this meeting. A rank that had left when
@@ -82,7 +85,7 @@ static int someone_left(struct meeting *m, const char *call)
     m->departures = departures;
     for (int r = 0; r < c->size; r++) {
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
-        if (!fate || met(m))
+        if (!fate || met(m)) /* in this order: what the rank did before it left counts */
             continue;
         if (transport_failed(fate))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who), names_gone(c, r), call);
