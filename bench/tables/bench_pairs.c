@@ -41,7 +41,7 @@ struct pairs_rank {
     weft_exec *exec;
     void *in, *out, *from, *to;
 };
-static struct pairs_rank ranks[RANKS]; /* a process uses its own one */
+static struct pairs_rank all_ranks[RANKS + 1][RANKS]; /* by the size of the comm; a process uses one of them */
 
 /* ---- a rank ---- */
 
@@ -49,14 +49,14 @@ static int open_comm(void *arg, int rank)
 {
     const struct pairs_job *j = arg;
     weft_comm_opts opts = {.size = sizeof opts, .rank = rank, .ranks = j->ranks};
-    return weft_comm_open(j->url, &opts, &ranks[rank].comm);
+    return weft_comm_open(j->url, &opts, &all_ranks[j->ranks][rank].comm);
 }
 
 static int close_comm(void *arg, int rank)
 {
-    (void)arg;
-    weft_comm_close(ranks[rank].comm);
-    ranks[rank].comm = NULL;
+    struct pairs_rank *r = &all_ranks[((const struct pairs_job *)arg)->ranks][rank];
+    weft_comm_close(r->comm);
+    r->comm = NULL;
     return 0;
 }
 
@@ -176,7 +176,7 @@ static int timed(const struct pairs_job *j, const struct pairs_rank *r, int rank
 static int measure(void *arg, int rank)
 {
     struct pairs_job *j = arg;
-    struct pairs_rank *r = &ranks[rank];
+    struct pairs_rank *r = &all_ranks[j->ranks][rank];
     double weft, copied;
     int err = prepare(j, r, rank);
     for (int i = -1; i < j->rounds && !err; i++) { /* the first round is not counted */
@@ -227,6 +227,7 @@ static void group_close(struct groups *g, int n, struct pairs_job *j)
     struct failure why;
     if (!g->threads[n] && !g->children[n])
         return;
+    j->ranks = n;
     group_do(g, n, close_comm, j, &why);
     worker_threads_close(g->threads[n]);
     worker_processes_close(g->children[n]);

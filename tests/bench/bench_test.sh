@@ -209,10 +209,10 @@ fi
 
 # Random pairs: the same numbers give the same pairs, a pair can be run alone, and what is not a pair is refused.
 for how in "" "--threads --private"; do
-    run pairs --pairs 3 --bytes 64K -n 4 --rounds 1 $how
+    run pairs --pairs 12 --bytes 64K -n 4 --rounds 1 $how
     grep -q '^The worst, and how to run each again:' "$work/out" || complain "$what: no worst pairs"
-    sed -n 's/^ *[0-9.]*  \(.* -> .*\)/\1/p' "$work/out" | head -n 3 >"$work/pairs"
-    [ "$(wc -l <"$work/pairs")" -eq 3 ] || complain "$what: not three pairs"
+    sed -n 's/^ *[0-9.]*  \(.* -> .*\)/\1/p' "$work/out" | head -n 12 >"$work/pairs"
+    [ "$(wc -l <"$work/pairs")" -eq 12 ] || complain "$what: not twelve pairs"
     run pairs --pairs 1 --from 0 --bytes 64K -n 4 --rounds 1 $how
     grep -qF -- "$(head -n 1 "$work/pairs")" "$work/out" || complain "$what: the first pair is another one"
     run pairs --pair "$(head -n 1 "$work/pairs")" --rounds 1 $how
