@@ -214,6 +214,20 @@ static int reserve(weft_exec *x, struct program *p)
     return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
 }
 
+/* Has this rank a core of its own, and receives less than half of what it sends? */
+static bool one_way(const weft_exec *x)
+{
+    int64_t sent = 0, received = 0;
+    for (size_t s = 0; s < x->plan->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind == PLAN_RECV)
+            received += st->bytes;
+        else if (st->kind == PLAN_SEND)
+            sent += st->bytes;
+    }
+    return x->comm->dedicated_cores && received < sent / 2;
+}
+
 int outline_program(weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -221,6 +235,7 @@ int outline_program(weft_exec *x, struct program *p)
     if (!allocate(plan, p))
         return error_nomem();
     turn_deps(plan, p);
+    p->one_way = one_way(x);
     for (uint32_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         p->steps[s].kind = st->kind;

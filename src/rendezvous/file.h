@@ -8,6 +8,14 @@
 #define FILE_ID 33    /* 32 hex digits and a zero */
 #define FILE_NAME 256 /* of a file, with its zero */
 
+/* What rank 0 has read of a gather and not passed on yet: n values from the rank `first` on. */
+struct file_piece {
+    char prefix[STORE_KEY_MAX + 1];
+    int first, n;
+    size_t bytes;
+    unsigned char *packed; /* NULL: nothing was gathered yet */
+};
+
 struct file_store {
     struct store base;
     char *dir;        /* of the URL */
@@ -17,7 +25,16 @@ struct file_store {
     struct process_id self;
     int ended;            /* store_opts.ended */
     unsigned temporaries; /* names of temporary files that were used */
+    bool orphan;          /* rank 0, which passes on values, is gone */
+    struct file_piece piece;
 };
+
+/* How long a rank that waits for a file rests between two looks, at most: so that all ranks together look some 4,000
+ * times a second, however many there are. */
+static inline int64_t file_pause_most(const struct file_store *s)
+{
+    return 20000000 + (int64_t)s->base.size * 250000;
+}
 
 /* ---- file.c: whole files in a folder; a reader sees all of a file or none ---- */
 

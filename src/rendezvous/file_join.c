@@ -1,18 +1,22 @@
 /* How ranks find each other in a folder in which earlier jobs may have left files.
  *
  * Every open draws a random number that no other open has. Rank 0 makes a room, a subfolder with a fresh name, and
- * writes that name into PREFIX.lead. Rank r writes its number into PREFIX.hello.r. For each hello, rank 0 writes the
- * number into ROOM/admit.r. Rank r enters a room only if it finds its own number there, so that an old PREFIX.lead
- * cannot mislead it. It then writes ROOM/here.r. When all ranks are here, rank 0 writes ROOM/all, and all go on. An old
- * hello is admitted, too, but its rank never comes; when the rank replaces the hello, rank 0 admits the new one. If
- * rank 0 gives up, it writes its reason into ROOM/failed instead of ROOM/all.
+ * writes that name into PREFIX.lead. Rank r writes its number into PREFIX.hello.r. Rank 0 admits each hello: it moves
+ * the file to ROOM/admit.r. Rank r enters a room only if it finds its own number there, so that an old PREFIX.lead
+ * cannot mislead it. It then renames the file to ROOM/here.r. When all ranks are here, rank 0 writes ROOM/all, and all
+ * go on. An old hello is admitted, too, but its rank never comes; the rank's new hello then replaces it. If a rank
+ * finds neither its hello nor its number in the room, a rank 0 that has ended since has moved the hello: the rank
+ * writes it again. If rank 0 gives up, it writes its reason into ROOM/failed instead of ROOM/all.
+ *
+ * Rank 0 reads the names in the two folders, and no file, so that a look costs it little however many ranks there are.
+ * The other ranks look at one file at a time. They look the more rarely, the more ranks there are (file_pause_most).
  *
  * Each of these files names the process that wrote it. A rank whose file was written by another process that is alive
  * is refused. Whether a process of another machine is alive cannot be known: its file is replaced, and it notices that
  * while it waits.
  *
- * A rank that closes writes ROOM/bye.r. A rank that finds that all ranks that are here have written it, or have died,
- * removes the room. Before rank 0 makes a room it removes the rooms of its name for which that is true. */
+ * A rank that closes renames ROOM/here.r to ROOM/bye.r. A rank that finds that all ranks that were here have left or
+ * died removes the room. Before rank 0 makes a room it removes the rooms of its name for which that is true. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +33,10 @@
 #include "rendezvous/file.h"
 
 #define LOOK_NS INT64_C(500000)
-#define LOOK_MOST_NS INT64_C(20000000)
+#define LOOK_MOST_NS INT64_C(20000000) /* of rank 0 */
+#define LOOKS_EACH 64 /* of so many looks of rank 0, one asks for each file by its name: lists of NFS may be old */
+#define LOOKS_LOST 4  /* looks of a rank that finds neither its hello nor its number, before it writes its hello again \
+                       */
 
 /* What each of these files holds: the rank's number, its process, how many ranks it expects and, from rank 0, its
  * room. */
@@ -46,7 +53,7 @@ static int card_write(struct file_store *s, int folder, const char *name, const 
     char text[640];
     const struct process_id *p = &s->self;
     int n =
-        snprintf(text, sizeof text, "weft-1 %s %d %lld %llu %llu %s %s %s\n", id, s->base.size, (long long)p->pid,
+        snprintf(text, sizeof text, "weft-2 %s %d %lld %llu %llu %s %s %s\n", id, s->base.size, (long long)p->pid,
                  (unsigned long long)p->start, (unsigned long long)p->space, p->boot[0] ? p->boot : "-", p->host, room);
     return file_write(s, folder, name, text, (size_t)n);
 }
@@ -63,7 +70,7 @@ static int card_read(const struct file_store *s, int folder, const char *name, s
         return err;
     text[n < sizeof text ? n : sizeof text - 1] = 0;
     *c = (struct card){.size = 0};
-    if (sscanf(text, "weft-1 %32s %d %lld %llu %llu %39s %63s %255s", c->id, &c->size, &pid, &start, &space,
+    if (sscanf(text, "weft-2 %32s %d %lld %llu %llu %39s %63s %255s", c->id, &c->size, &pid, &start, &space,
                c->process.boot, c->process.host, c->room) != 8)
         return FILE_NONE;
     c->process.pid = pid;
@@ -105,6 +112,12 @@ static DIR *names(int folder)
     return d;
 }
 
+static bool lives(const struct file_store *s, int folder, const char *name)
+{
+    struct card c;
+    return card_read(s, folder, name, &c) || process_judge(&c.process) != PROCESS_GONE;
+}
+
 /* Have all ranks that came here left or died? */
 static bool over(const struct file_store *s, int folder)
 {
@@ -114,15 +127,27 @@ static bool over(const struct file_store *s, int folder)
     if (!d)
         return false;
     for (struct dirent *e; !alive && (e = readdir(d));) {
-        struct card c;
+        any |= sscanf(e->d_name, "bye.%d", &rank) == 1;
         if (sscanf(e->d_name, "here.%d", &rank) != 1)
             continue;
         any = true;
-        alive = !has(folder, "bye", rank) &&
-                (card_read(s, folder, e->d_name, &c) || process_judge(&c.process) != PROCESS_GONE);
+        alive = lives(s, folder, e->d_name);
     }
     closedir(d);
     return any && !alive;
+}
+
+/* Is one of some ranks still here? Then the caller need not look at all of them. */
+static bool some_here(const struct file_store *s, int folder)
+{
+    char name[FILE_NAME];
+    for (int64_t step = 1; step < s->base.size; step *= 2) {
+        int rank = (int)((s->base.rank + step) % s->base.size);
+        numbered(name, "here", rank);
+        if (has(folder, "here", rank) && lives(s, folder, name))
+            return true;
+    }
+    return false;
 }
 
 static void remove_room(const char *path, int folder)
@@ -168,34 +193,37 @@ static void sweep(const struct file_store *s, int dir)
  * survivors of other ranks have other ones. This thread's error stays as it is. */
 static void sweep_dead(const struct file_store *s, int dir)
 {
-    char name[FILE_NAME], what[128], text[1024];
+    char start[FILE_NAME], text[1024];
     snprintf(text, sizeof text, "%s", weft_errmsg());
-    for (int r = 0; r < s->base.size; r++) {
+    int n = snprintf(start, sizeof start, "%s.", s->prefix);
+    DIR *d = names(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
         struct card c;
-        snprintf(what, sizeof what, "%s.hello", s->prefix);
-        numbered(name, what, r);
-        if (r == 0)
-            snprintf(name, sizeof name, "%s.lead", s->prefix);
-        if (card_read(s, dir, name, &c))
+        int rank;
+        if (strncmp(e->d_name, start, (size_t)n) ||
+            (strcmp(e->d_name + n, "lead") && sscanf(e->d_name + n, "hello.%d", &rank) != 1) ||
+            card_read(s, dir, e->d_name, &c))
             continue;
         enum process_fate fate = process_judge(&c.process);
         if (fate == PROCESS_GONE || (fate == PROCESS_HERE && process_ending(c.process.pid)))
-            unlinkat(dir, name, 0);
+            unlinkat(dir, e->d_name, 0);
     }
+    if (d)
+        closedir(d);
     sweep(s, dir);
     error_set(WEFT_EPEER, "%s", text);
 }
 
 void file_join_leave(struct file_store *s)
 {
-    char name[FILE_NAME];
+    char here[FILE_NAME], bye[FILE_NAME];
     int folder;
     if (!s->room || file_folder(s, s->room, &folder))
         return;
-    numbered(name, "bye", s->base.rank);
-    if (has(folder, "here", s->base.rank))
-        card_write(s, folder, name, s->id, "-");
-    if (over(s, folder))
+    numbered(here, "here", s->base.rank);
+    numbered(bye, "bye", s->base.rank);
+    renameat(folder, here, folder, bye); /* there is none if this rank has failed to join */
+    if (!some_here(s, folder) && over(s, folder))
         remove_room(s->room, folder);
     close(folder);
 }
@@ -242,36 +270,92 @@ static int open_dir(const struct file_store *s, int *dir)
 
 /* ---- rank 0 ---- */
 
-/* Admits every rank whose hello has a new number. WEFT_EMISMATCH: a rank that was admitted expects another size. */
-static int admit(struct file_store *s, int dir, int folder, char (*admitted)[FILE_ID], int *here)
+/* The ranks that have come, as far as rank 0 has seen. */
+struct arrivals {
+    bool *here;
+    int n;
+    unsigned looks;
+};
+
+static void admit(struct file_store *s, int dir, int folder, int rank)
 {
-    char name[FILE_NAME], what[128];
+    char name[FILE_NAME], what[128], to[FILE_NAME];
+    snprintf(what, sizeof what, "%s.hello", s->prefix);
+    numbered(name, what, rank);
+    numbered(to, "admit", rank);
+    renameat(dir, name, folder, to); /* if it is gone already, its rank has given up */
+}
+
+/* The rank in a name that begins with `start`; -1: it is another name. */
+static int rank_of(const struct file_store *s, const char *name, const char *start)
+{
+    size_t n = strlen(start);
+    char *end;
+    if (strncmp(name, start, n) || name[n] < '0' || name[n] > '9')
+        return -1;
+    long rank = strtol(name + n, &end, 10);
+    return *end || rank < 1 || rank >= s->base.size ? -1 : (int)rank;
+}
+
+static int differs(const struct file_store *s, int folder, int rank)
+{
     struct card c;
-    *here = 1;
-    for (int r = 1; r < s->base.size; r++) {
-        if (has(folder, "here", r)) {
-            ++*here;
-            continue;
-        }
-        snprintf(what, sizeof what, "%s.hello", s->prefix);
-        numbered(name, what, r);
-        int err = card_read(s, dir, name, &c);
-        if (err == FILE_NONE || (!err && !strcmp(c.id, admitted[r])))
-            continue;
-        numbered(name, "admit", r);
-        if (!err)
-            err = card_write(s, folder, name, c.id, "-");
-        if (err)
-            return err;
-        strcpy(admitted[r], c.id);
+    char name[FILE_NAME];
+    numbered(name, "no", rank);
+    int err = card_read(s, folder, name, &c);
+    return err ? 0
+               : error_set(WEFT_EMISMATCH, "file:%s: rank %d says that there are %d ranks, rank 0 says %d", s->dir,
+                           rank, c.size, s->base.size);
+}
+
+static void came(struct arrivals *a, int rank)
+{
+    a->n += !a->here[rank];
+    a->here[rank] = true;
+}
+
+/* Admits every rank that has written a hello. */
+static int admit_all(struct file_store *s, int dir, int folder, const struct arrivals *a)
+{
+    char start[FILE_NAME];
+    snprintf(start, sizeof start, "%s.hello.", s->prefix);
+    DIR *d = names(dir);
+    if (!d)
+        return file_failed(s, "cannot list", s->dir);
+    for (struct dirent *e; (e = readdir(d));) {
+        int rank = rank_of(s, e->d_name, start);
+        if (rank > 0)
+            admit(s, dir, folder, rank);
     }
-    for (int r = 1; *here < s->base.size && r < s->base.size; r++) {
-        numbered(name, "no", r);
-        if (!card_read(s, folder, name, &c))
-            return error_set(WEFT_EMISMATCH, "file:%s: rank %d says that there are %d ranks, rank 0 says %d", s->dir, r,
-                             c.size, s->base.size);
-    }
+    closedir(d);
+    for (int r = 1; r < s->base.size && a->looks % LOOKS_EACH == LOOKS_EACH - 1; r++)
+        if (!a->here[r])
+            admit(s, dir, folder, r);
     return 0;
+}
+
+/* Which ranks have come? WEFT_EMISMATCH: a rank that was admitted expects another size. */
+static int count_all(const struct file_store *s, int folder, struct arrivals *a)
+{
+    DIR *d = names(folder);
+    int err = d ? 0 : file_failed(s, "cannot list", s->room);
+    for (struct dirent *e; !err && (e = readdir(d));) {
+        int rank = rank_of(s, e->d_name, "here."), no = rank_of(s, e->d_name, "no.");
+        if (rank > 0)
+            came(a, rank);
+        if (no > 0)
+            err = differs(s, folder, no);
+    }
+    if (d)
+        closedir(d);
+    for (int r = 1; r < s->base.size && !err && a->looks % LOOKS_EACH == LOOKS_EACH - 1; r++) {
+        if (!a->here[r] && has(folder, "here", r))
+            came(a, r);
+        if (!a->here[r])
+            err = differs(s, folder, r);
+    }
+    a->looks++;
+    return err;
 }
 
 /* Tells the other ranks, so that none waits for a room that will not open. This thread's error stays as it is. */
@@ -284,23 +368,26 @@ static void tell_failure(struct file_store *s, int folder, int err)
     error_set(err, "%s", why);
 }
 
-static int gather_all(struct file_store *s, const char *lead, char (*admitted)[FILE_ID], int64_t until)
+static int gather_all(struct file_store *s, const char *lead, struct arrivals *a, int64_t until)
 {
     for (int64_t pause = LOOK_NS;; deadline_pause(&pause, LOOK_MOST_NS, until)) {
         bool last = deadline_now() >= until;
-        int dir, folder = -1, here = 0, err = open_dir(s, &dir);
+        int dir, folder = -1, err = open_dir(s, &dir);
         if (err)
             return err;
         err = file_folder(s, s->room, &folder);
         if (!err)
             err = keep(s, dir, lead);
         if (!err)
-            err = admit(s, dir, folder, admitted, &here);
-        if (!err && here == s->base.size)
+            err = admit_all(s, dir, folder, a);
+        if (!err)
+            err = count_all(s, folder, a);
+        bool all = a->n == s->base.size;
+        if (!err && all)
             err = card_write(s, folder, "all", s->id, "-");
-        if (!err && here < s->base.size)
+        if (!err && !all)
             err = store_look(&s->base, s->ended);
-        if (!err && here < s->base.size && last) {
+        if (!err && !all && last) {
             char missing[192];
             store_missing(missing, sizeof missing, s->base.size, is_here, &folder);
             err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, missing);
@@ -310,7 +397,7 @@ static int gather_all(struct file_store *s, const char *lead, char (*admitted)[F
         if (folder >= 0)
             close(folder);
         close(dir);
-        if (err || here == s->base.size)
+        if (err || all)
             return err == FILE_NONE ? error_set(WEFT_ETRANSPORT, "file:%s: the folder of the store was removed", s->dir)
                                     : err;
     }
@@ -340,25 +427,25 @@ static int lead(struct file_store *s, int dir, int64_t until)
     int err = make_room(s, dir, room);
     if (!err)
         err = claim(s, dir, name, room);
-    char(*admitted)[FILE_ID] = calloc((size_t)s->base.size, sizeof *admitted);
-    if (!admitted && !err)
+    struct arrivals a = {.here = calloc((size_t)s->base.size, sizeof *a.here), .n = 1};
+    if (!a.here && !err)
         err = error_nomem();
     if (!err)
-        err = gather_all(s, name, admitted, until);
+        err = gather_all(s, name, &a, until);
     char text[1024];
     snprintf(text, sizeof text, "%s", weft_errmsg());
     withdraw(s, dir, name);
-    free(admitted);
+    free(a.here);
     return err ? error_set(err, "%s", text) : 0;
 }
 
 /* ---- the others ---- */
 
-/* Enters the room that rank 0 names. FILE_NONE: rank 0 has not admitted this rank yet. */
+/* Enters the room that rank 0 names. FILE_NONE: rank 0 has not admitted this rank there. */
 static int find_room(struct file_store *s, int dir, const char *lead_name)
 {
     struct card c, mine;
-    char name[FILE_NAME];
+    char name[FILE_NAME], to[FILE_NAME];
     int folder, err = card_read(s, dir, lead_name, &c);
     if (err || strchr(c.room, '/') || strncmp(c.room, s->prefix, strlen(s->prefix)))
         return err ? err : FILE_NONE;
@@ -367,17 +454,17 @@ static int find_room(struct file_store *s, int dir, const char *lead_name)
         return error_nomem();
     err = file_folder(s, s->room, &folder);
     if (!err) {
+        bool differs = c.size != s->base.size;
         numbered(name, "admit", s->base.rank);
+        numbered(to, differs ? "no" : "here", s->base.rank);
         err = card_read(s, folder, name, &mine);
         if (!err && strcmp(mine.id, s->id))
             err = FILE_NONE;
-        bool differs = !err && mine.size != s->base.size;
-        numbered(name, differs ? "no" : "here", s->base.rank);
-        if (!err)
-            err = card_write(s, folder, name, s->id, "-");
+        if (!err && renameat(folder, name, folder, to))
+            err = errno == ENOENT ? FILE_NONE : file_failed(s, "cannot rename", name);
         if (!err && differs)
             err = error_set(WEFT_EMISMATCH, "file:%s: rank 0 says that there are %d ranks, rank %d says %d", s->dir,
-                            mine.size, s->base.rank, s->base.size);
+                            c.size, s->base.rank, s->base.size);
         close(folder);
     }
     if (err) {
@@ -385,6 +472,23 @@ static int find_room(struct file_store *s, int dir, const char *lead_name)
         s->room = NULL;
     }
     return err;
+}
+
+/* Has rank 0 admitted this rank? Then it enters the room. FILE_NONE: not yet. *lost counts the looks that have found
+ * neither this rank's hello nor its number. */
+static int enter(struct file_store *s, int dir, const char *hello, const char *lead_name, int *lost)
+{
+    struct card c;
+    int err = card_read(s, dir, hello, &c);
+    if (!err)
+        return strcmp(c.id, s->id) ? taken(s, &c) : FILE_NONE;
+    if (err == FILE_NONE)
+        err = find_room(s, dir, lead_name);
+    if (err != FILE_NONE || ++*lost < LOOKS_LOST)
+        return err;
+    *lost = 0;
+    err = claim(s, dir, hello, "-");
+    return err ? err : FILE_NONE;
 }
 
 /* In the room: have all ranks come, or has rank 0 given up? FILE_NONE: neither. */
@@ -415,19 +519,16 @@ static int look_round(const struct file_store *s, bool last)
 
 static int follow(struct file_store *s, const char *hello, const char *lead_name, int64_t until)
 {
-    for (int64_t pause = LOOK_NS;; deadline_pause(&pause, LOOK_MOST_NS, until)) {
+    int lost = 0;
+    for (int64_t pause = LOOK_NS;; deadline_pause(&pause, file_pause_most(s), until)) {
         bool last = deadline_now() >= until;
-        int dir, err = open_dir(s, &dir);
+        int dir, err = s->room ? 0 : open_dir(s, &dir);
         if (err)
             return err;
         if (!s->room) {
-            err = keep(s, dir, hello);
-            if (!err)
-                err = find_room(s, dir, lead_name);
-            if (!err)
-                unlinkat(dir, hello, 0);
+            err = enter(s, dir, hello, lead_name, &lost);
+            close(dir);
         }
-        close(dir);
         if (!err)
             err = look_round(s, last);
         int gone = err == FILE_NONE ? store_look(&s->base, s->ended) : 0;

@@ -257,6 +257,8 @@ static int parts_some(struct store *s, const char *prefix, int first, unsigned c
         int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
         int err = s->kind->parts(s, prefix, first, packed, count, slice);
         int vain = err == WEFT_ETIMEOUT && s->vain ? parts_vain(s, prefix) : 0;
+        if (!vain && err == WEFT_ETIMEOUT && slice == until && s->kind->first_collects)
+            err = store_parts_late(s, prefix);
         if (vain || err != WEFT_ETIMEOUT || slice == until)
             return vain ? vain : err;
     }

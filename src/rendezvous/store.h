@@ -103,9 +103,11 @@ struct store_kind {
     int (*open)(const char *place, const struct store_opts *opts, int64_t until, struct store **out);
     int (*set)(struct store *s, const char *key, const void *value, size_t bytes, int64_t until);
     int (*get)(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until);
+    /* In a gather the others wait until rank 0 has called `parts` for all ranks. */
+    bool first_collects;
     /* Gets some of the values PREFIX/r of the ranks r from `first` on, at least one. *count says how many. `packed`
      * has STORE_PARTS bytes, and takes each value as length[4] and its bytes. The text of WEFT_ETIMEOUT names the ranks
-     * whose value is missing. */
+     * whose value is missing, unless first_collects. */
     int (*parts)(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
     /* store_again: opts are those of the new store; survivors are ranks of s. */
     int (*again)(struct store *s, const int *survivors, const struct store_opts *opts, int64_t until,

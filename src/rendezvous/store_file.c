@@ -1,4 +1,8 @@
-/* The store file:DIR: keys and values as files. */
+/* The store file:DIR: keys and values as files.
+ *
+ * In a gather rank 0 reads the values of all ranks and writes them into a few files, in pieces as long as a value may
+ * be. The other ranks read these. If rank 0 is gone, or its files have not come when time is over, they read the values
+ * themselves. So whether a gather succeeds depends on the values alone. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +14,6 @@
 #include "rendezvous/file.h"
 
 #define POLL_NS INT64_C(200000)
-#define POLL_MOST_NS INT64_C(20000000)
 
 /* ---- keys ---- */
 
@@ -44,39 +47,139 @@ static int set_value(struct store *base, const char *key, const void *value, siz
     return err;
 }
 
-static int get_value(struct store *base, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+/* Waits for a file of the store. */
+static int await_file(struct file_store *s, const char *name, void *value, size_t cap, size_t *bytes, int64_t until)
 {
-    struct file_store *s = (struct file_store *)base;
-    char name[FILE_NAME];
-    name_of(name, "v", key);
-    for (int64_t pause = POLL_NS;; deadline_pause(&pause, POLL_MOST_NS, until)) {
+    for (int64_t pause = POLL_NS;; deadline_pause(&pause, file_pause_most(s), until)) {
         bool last = deadline_now() >= until;
         int folder, err = room(s, &folder);
         if (err)
             return err;
         err = file_read(s, folder, name, value, cap, bytes);
         close(folder);
-        if (err != FILE_NONE)
+        if (err != FILE_NONE || last)
             return err;
-        if (last)
-            return store_late(base, key);
     }
 }
 
-static int get_part(struct store *base, const char *prefix, int rank, unsigned char *packed, int *count, int64_t until)
+static int get_value(struct store *base, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
+{
+    char name[FILE_NAME];
+    name_of(name, "v", key);
+    int err = await_file((struct file_store *)base, name, value, cap, bytes, until);
+    return err == FILE_NONE ? store_late(base, key) : err;
+}
+
+/* ---- gathers ---- */
+
+static int changed(const struct store *base, const char *prefix)
+{
+    return error_set(WEFT_ETRANSPORT, "%s: somebody has changed values of '%s'", base->url, prefix);
+}
+
+/* Appends a value to what is packed. FILE_NONE: it does not fit. */
+static int get_part(struct store *base, const char *prefix, int rank, unsigned char *packed, size_t *at, int64_t until)
 {
     char key[STORE_KEY_MAX + 1];
-    size_t n;
+    size_t n, cap = STORE_PARTS - *at;
+    if (cap < 4)
+        return FILE_NONE;
     int err = store_part_key(base, prefix, rank, key);
     if (!err)
-        err = get_value(base, key, packed + 4, STORE_VALUE_MAX, &n, until);
+        err = get_value(base, key, packed + *at + 4, cap - 4, &n, until);
     if (err)
-        return err == WEFT_ETIMEOUT ? store_parts_late(base, prefix) : err;
+        return err;
     if (n > STORE_VALUE_MAX)
-        return error_set(WEFT_ETRANSPORT, "%s: somebody has changed the value of '%s'", base->url, key);
-    memcpy(packed, &(uint32_t){(uint32_t)n}, 4);
-    *count = 1;
+        return changed(base, prefix);
+    if (n > cap - 4)
+        return FILE_NONE;
+    memcpy(packed + *at, &(uint32_t){(uint32_t)n}, 4);
+    *at += 4 + n;
     return 0;
+}
+
+static void piece_name(char *name, const char *prefix, int first)
+{
+    char key[STORE_KEY_MAX + 32];
+    snprintf(key, sizeof key, "%s-%d", prefix, first);
+    name_of(name, "g", key);
+}
+
+/* Called by rank 0: reads values, and passes them on. It keeps those that have come, if time is over. */
+static int collect(struct store *base, const char *prefix, int first, int64_t until)
+{
+    struct file_store *s = (struct file_store *)base;
+    struct file_piece *p = &s->piece;
+    char name[FILE_NAME];
+    int folder, err = 0;
+    if (!p->packed && !(p->packed = malloc(STORE_PARTS)))
+        return error_nomem();
+    if (p->first != first || strcmp(p->prefix, prefix)) {
+        snprintf(p->prefix, sizeof p->prefix, "%s", prefix);
+        p->first = first;
+        p->n = 0;
+        p->bytes = 0;
+    }
+    while (!err && first + p->n < base->size) {
+        err = get_part(base, prefix, first + p->n, p->packed, &p->bytes, until);
+        p->n += !err;
+    }
+    err = err == FILE_NONE ? 0 : err;
+    if (!err)
+        err = room(s, &folder);
+    if (err)
+        return err;
+    piece_name(name, prefix, first);
+    err = file_write(s, folder, name, p->packed, p->bytes);
+    close(folder);
+    return err;
+}
+
+/* How many values these bytes are; 0: they are something else. */
+static int count_packed(const unsigned char *packed, size_t bytes)
+{
+    int count = 0;
+    for (size_t at = 0; at < bytes; count++) {
+        uint32_t n;
+        if (bytes - at < 4)
+            return 0;
+        memcpy(&n, packed + at, 4);
+        if (n > bytes - at - 4)
+            return 0;
+        at += 4 + n;
+    }
+    return count;
+}
+
+/* Must this rank read the values itself, since rank 0 is gone? */
+static bool is_orphan(struct file_store *s)
+{
+    const struct store *base = &s->base;
+    s->orphan |= base->vain && base->rank && base->vain(base->vain_arg, 0);
+    return s->orphan;
+}
+
+static int get_parts(struct store *base, const char *prefix, int first, unsigned char *packed, int *count,
+                     int64_t until)
+{
+    struct file_store *s = (struct file_store *)base;
+    char name[FILE_NAME];
+    size_t n = 0;
+    int err = base->rank ? FILE_NONE : collect(base, prefix, first, until);
+    if (!base->rank && err)
+        return err;
+    piece_name(name, prefix, first);
+    if (!base->rank || !s->orphan)
+        err = await_file(s, name, packed, STORE_PARTS, &n, until);
+    if (err && err != FILE_NONE)
+        return err;
+    if (!err) {
+        *count = n <= STORE_PARTS ? count_packed(packed, n) : 0;
+        return *count < 1 || *count > base->size - first ? changed(base, prefix) : 0;
+    }
+    n = 0;
+    *count = 1;
+    return base->vain && !is_orphan(s) ? store_late(base, prefix) : get_part(base, prefix, first, packed, &n, until);
 }
 
 /* ---- opening and closing ---- */
@@ -86,6 +189,7 @@ static void close_store(struct store *base, int64_t until)
     struct file_store *s = (struct file_store *)base;
     (void)until;
     file_join_leave(s);
+    free(s->piece.packed);
     free(s->room);
     free(s->dir);
     store_free(base);
@@ -123,7 +227,8 @@ const struct store_kind store_file = {
     .open = open_store,
     .set = set_value,
     .get = get_value,
-    .parts = get_part,
+    .first_collects = true,
+    .parts = get_parts,
     .again = again,
     .close = close_store,
 };

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, eager messages, shared work, the progress lock and survivors, checked by spin in all
+# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work, the progress lock and survivors, checked by spin in all
 # orders in which ranks can act: nothing is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -62,6 +62,8 @@ right eager -DTINY -DMUTUAL
 right eager -DMIXED -DSLOTS=2 -DRUNS=4
 right eager -DMUTUAL -DANSWERED -DRUNS=4
 right eager -DTINY -DMUTUAL -DANSWERED -DRUNS=4
+right assist
+right assist -DPIECES=1
 right jobs
 right jobs -DN=2 -DRUNS=3
 right jobs -DDIES=1 -DRUNS=1
@@ -139,6 +141,10 @@ broken "$wrong" eager -DMIXED -DSLOTS=1 -DTELLS=1
 broken "$wrong" eager -DNO_RELEASE
 broken "$wrong" eager -DTINY -DONE_NUMBER
 broken "$wrong" eager -DN=3 -DSLOTS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
+for fault in SENDER_FIRST TWO_STEPS EARLY_DONE; do
+    broken "$wrong" assist -D$fault
+done
+broken "$stuck" assist -DNO_RUN
 for fault in TWO_STEPS TOO_EARLY EARLY_OVER; do
     broken "$wrong" jobs -D$fault
     broken "$wrong" jobs_pairs -D$fault
