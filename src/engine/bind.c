@@ -8,9 +8,9 @@
 #include "base/sized.h"
 #include "comm/lock.h"
 #include "engine/block.h"
-#include "engine/check.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
+#include "engine/proof.h"
 #include "engine/ways/way_wire.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
@@ -128,7 +128,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     if (!err)
         err = driver_make(x, p, block_at, &drivers);
     if (!err && x->checks)
-        err = check_make(x, p);
+        err = proof_make(x, p);
     struct core_vote vote = {.call = call, .object = x->task.id, .code = err, .note = drivers};
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err)
@@ -155,6 +155,15 @@ static void discard(weft_exec *x)
     free(x);
 }
 
+/* Drivers and ways whose messages cannot be checked one by one. */
+static uint64_t unchecked(void)
+{
+    uint64_t off = way_table_bit(&way_eager);
+    for (int i = 0; driver_at(i); i++)
+        off |= driver_at(i)->basic ? 0 : driver_bit(driver_at(i));
+    return off;
+}
+
 static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
                      const weft_bind_opts *opts, weft_exec **out)
 {
@@ -179,9 +188,9 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = toggle_parse(ways_text ? ways_text : getenv("WEFT_WAYS"), &x->off);
     }
     if (!err)
-        err = check_wanted(check, &x->checks);
+        err = proof_wanted(check, &x->checks);
     if (!err && x->checks)
-        x->off |= check_off();
+        x->off |= unchecked();
     if (!err)
         err = prepare(x, src, dst);
     struct core_vote vote = {

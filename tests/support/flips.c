@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/hash.h"
-#include "engine/check.h"
+#include "engine/proof.h"
 #include "engine/shape.h"
 
 /* One rank alone changes it while ranks run. */
@@ -106,19 +106,19 @@ static void strike(const weft_exec *x, int peer, const struct plan_step *st)
     note(x, peer, part);
 }
 
-bool __wrap_check_proof(weft_exec *x, const struct exec_in *in);
-bool __wrap_check_wire_proof(weft_exec *x, struct wire_channel *ch);
-bool __real_check_proof(weft_exec *x, const struct exec_in *in);
-bool __real_check_wire_proof(weft_exec *x, struct wire_channel *ch);
+bool __wrap_proof_came(weft_exec *x, const struct exec_in *in);
+bool __wrap_proof_wire_came(weft_exec *x, struct wire_channel *ch);
+bool __real_proof_came(weft_exec *x, const struct exec_in *in);
+bool __real_proof_wire_came(weft_exec *x, struct wire_channel *ch);
 
-bool __wrap_check_proof(weft_exec *x, const struct exec_in *in)
+bool __wrap_proof_came(weft_exec *x, const struct exec_in *in)
 {
     strike(x, in->peer, &x->plan->steps[in->steps[in->taken]]);
-    return __real_check_proof(x, in);
+    return __real_proof_came(x, in);
 }
 
-bool __wrap_check_wire_proof(weft_exec *x, struct wire_channel *ch)
+bool __wrap_proof_wire_came(weft_exec *x, struct wire_channel *ch)
 {
     strike(x, ch->peer, &x->plan->steps[ch->messages[ch->ended].step]);
-    return __real_check_wire_proof(x, ch);
+    return __real_proof_wire_came(x, ch);
 }

@@ -1,5 +1,5 @@
 /* Planted faults for tests of the check of messages: a bit is flipped in the destination of a message, after the
- * message was written and before the check looks at it. A test that uses it wraps check_proof and check_wire_proof. */
+ * message was written and before the check looks at it. A test that uses it wraps proof_came and proof_wire_came. */
 #ifndef WEFT_TESTS_FLIPS_H
 #define WEFT_TESTS_FLIPS_H
 #include <stdbool.h>

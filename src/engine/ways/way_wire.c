@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 #include "engine/channel.h"
-#include "engine/check.h"
+#include "engine/proof.h"
 #include "engine/work.h"
 
 #define PIECE 2048      /* bytes of a piece on average from which on a message goes as a list of pieces */
@@ -268,7 +268,7 @@ int way_wire_fill(weft_exec *x, struct program *p)
         wired->channels[i].slots = slots;
         err = make_messages(x, p, &wired->channels[i], &room);
         if (!err && x->checks)
-            err = check_wire_make(x, p, &wired->channels[i]);
+            err = proof_wire_make(x, p, &wired->channels[i]);
     }
     return err;
 }
@@ -292,7 +292,7 @@ bool way_wire_free(const weft_exec *x, struct program *p)
         const struct wire_channel *ch = &p->wired.channels[i];
         for (uint32_t k = 0; ch->messages && k < ch->n; k++)
             ours &= give_up(ch->messages[k].wire);
-        ours &= !ch->check || give_up(ch->check->wire);
+        ours &= !ch->proof || give_up(ch->proof->wire);
     }
     return ours;
 }
@@ -328,8 +328,8 @@ static bool begin(weft_exec *x, struct wire_channel *ch)
             room -= step->bytes;
         }
         int err = wire->ops->start(m->wire);
-        if (!err && ch->check)
-            err = check_wire_began(x, ch);
+        if (!err && ch->proof)
+            err = proof_wire_began(x, ch);
         if (err)
             return broken(x, ch, err);
         ch->begun++;
@@ -349,8 +349,8 @@ static bool end(weft_exec *x, struct wire_channel *ch)
         struct wire_bucket *m = &ch->messages[ch->ended];
         const struct exec_step *step = &p->steps[m->step];
         int done = wire->ops->test(m->wire);
-        if (done > 0 && ch->check)
-            done = check_wire_test(ch);
+        if (done > 0 && ch->proof)
+            done = proof_wire_test(ch);
         if (done < 0)
             return broken(x, ch, done);
         if (!done) {
@@ -361,7 +361,7 @@ static bool end(weft_exec *x, struct wire_channel *ch)
             work_unpack(p, step, m->slot);
             room -= step->bytes;
         }
-        if (!ch->sends && ch->check && !check_wire_proof(x, ch))
+        if (!ch->sends && ch->proof && !proof_wire_came(x, ch))
             return true;
         ch->ended++;
         ch->slots_ended += m->slot != NULL;

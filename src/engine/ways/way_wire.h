@@ -18,7 +18,7 @@ struct wire_channel {
     struct wire_bucket *messages;
     uint64_t tag;                /* of the first message */
     uint32_t slots;              /* how many slots its messages use in turn */
-    struct check_channel *check; /* NULL: its messages are not checked */
+    struct proof_channel *proof; /* NULL: its messages are not checked */
 
     /* the run */
     uint32_t begun, ended;             /* messages */

@@ -3,9 +3,9 @@
  * message was written. If the two sums (memory/sum.h) differ, the comm fails with a text that names the sender, the
  * tensor and the box.
  *
- *   check.c         bind, and the sums of what is sent
- *   check_proof.c   comparing what has come with what was sent
- *   check_wire.c    the sums of channels with other hosts
+ *   proof.c         bind, and the sums of what is sent
+ *   proof_came.c   comparing what has come with what was sent
+ *   proof_wire.c    the sums of channels with other hosts
  *
  * What is summed are the elements as the destination has them: if a part is cast on the way, its sender casts what it
  * sums in the same way. The sums of ranks of one host are in the sender's control block. Between hosts they follow the
@@ -13,17 +13,17 @@
  *
  * Only the pipeline handles messages one by one. So an exec that is checked has no other driver, no eager messages, and
  * no folds that read a message in the sender's memory. A step's way is replaced by a copy of it that sums first
- * (check_make). So an exec that is not checked pays nothing for messages of one host that one rank copies alone;
+ * (proof_make). So an exec that is not checked pays nothing for messages of one host that one rank copies alone;
  * order/weave.c and ways/way_wire.c test a pointer for each message. */
-#ifndef WEFT_ENGINE_CHECK_H
-#define WEFT_ENGINE_CHECK_H
+#ifndef WEFT_ENGINE_PROOF_H
+#define WEFT_ENGINE_PROOF_H
 #include "engine/way.h"
 #include "engine/ways/way_wire.h"
 
-#define CHECK_WAYS 16 /* copies of ways: more than there are ways */
+#define PROOF_WAYS 16 /* copies of ways: more than there are ways */
 
 /* A part of a message in this rank's memory, and how it is summed. */
-struct check_part {
+struct proof_part {
     const char *base;
     const struct memory_tile *tile; /* NULL: bytes in one piece, no cast */
     int64_t bytes;
@@ -33,64 +33,63 @@ struct check_part {
 };
 
 /* A way of a step that is checked. */
-struct checked_way {
+struct proof_way {
     struct way way; /* first, so that a step's way is one */
     const struct way *inner;
 };
 
-struct check {
+struct proof {
     /* Two for each part of the plan. Of a message to another host the first is the part as the message has it, and the
      * second as the destination has it. Other messages use the first alone. */
-    struct check_part *parts;
-    struct checked_way ways[CHECK_WAYS];
+    struct proof_part *parts;
+    struct proof_way ways[PROOF_WAYS];
     int nways;
 };
 
-/* ---- check.c ---- */
+/* ---- proof.c ---- */
 
 /* asked: weft_bind_opts.check; 0: WEFT_CHECK decides. */
-int check_wanted(int64_t asked, bool *wanted);
-uint64_t check_off(void); /* what an exec that is checked does not use: bits of toggle.h */
+int proof_wanted(int64_t asked, bool *wanted);
 /* Bytes of the sums in this rank's control block: two for each part, for even and for odd runs. */
-size_t check_room(uint32_t nparts);
+size_t proof_room(uint32_t nparts);
 /* When the ways of all messages have been chosen. */
-int check_make(weft_exec *x, struct program *p);
+int proof_make(weft_exec *x, struct program *p);
 
-uint64_t check_sum(const struct check_part *c);
-uint64_t check_sent(const weft_exec *x, uint32_t part); /* the sum of one that is sent, computed once in a run */
+uint64_t proof_sum(const struct proof_part *c);
+uint64_t proof_sent(const weft_exec *x, uint32_t part); /* the sum of one that is sent, computed once in a run */
 /* Where the sums of this run are in a block, one for each of its parts. Sums of the run before may still be read: a
  * sender that pushes is up to one run ahead. */
-uint64_t *check_sums(const weft_exec *x, const struct block *b);
+uint64_t *proof_sums(const weft_exec *x, const struct block *b);
 /* Sums the next message of a channel, which waits for no step. The sender may do this again before it sends it. */
-void check_sends(weft_exec *x, const struct exec_out *out);
+void proof_sends(weft_exec *x, const struct exec_out *out);
 
-/* ---- check_proof.c ---- */
+/* ---- proof_came.c ---- */
 
 /* The next message of a channel has been written to its destination: is it what was sent? False: the comm has failed,
  * and the message does not count as taken. */
-bool check_proof(weft_exec *x, const struct exec_in *in);
+bool proof_came(weft_exec *x, const struct exec_in *in);
 /* Fails the comm: this part of a message is not what was sent. Returns false. */
-bool check_proof_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uint64_t got);
+bool proof_came_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uint64_t got);
 
-/* ---- check_wire.c ---- */
+/* ---- proof_wire.c ---- */
 
 /* The sums of a channel's messages, and the message of the wire that carries them. */
-struct check_channel {
+struct proof_channel {
     struct wire_message *wire;
     uint32_t n, *first;   /* how many sums there are, and for each message its first one */
     uint64_t *sums, *got; /* as the sender has summed, and as the receiver has */
 };
 
-int check_wire_parts(weft_exec *x, struct program *p, const struct wire_channel *ch, struct check_part *parts);
-int check_wire_make(weft_exec *x, struct program *p, struct wire_channel *ch);
+int proof_wire_parts(weft_exec *x, struct program *p, const struct wire_channel *ch, struct proof_part *parts);
+int proof_wire_make(weft_exec *x, struct program *p, struct wire_channel *ch);
 /* The next message of the channel has been started. Returns the wire's error code. */
-int check_wire_began(weft_exec *x, struct wire_channel *ch);
+int proof_wire_began(weft_exec *x, struct wire_channel *ch);
 /* The next message has come or is sent: is it over? As `test` of a wire. The last one waits for the sums. */
-int check_wire_test(const struct wire_channel *ch);
+int proof_wire_test(const struct wire_channel *ch);
 /* It has been written to its destination: is it what was sent? False: the comm has failed. */
-bool check_wire_proof(weft_exec *x, struct wire_channel *ch);
+bool proof_wire_came(weft_exec *x, struct wire_channel *ch);
 
-/* For check_wire_parts. */
-int check_fill_part(weft_exec *x, struct program *p, uint32_t part, int to, struct check_part *c);
-int check_fill_recv(weft_exec *x, struct program *p, uint32_t step, struct check_part *parts);
+/* For proof_wire_parts. */
+int proof_fill_part(weft_exec *x, struct program *p, uint32_t part, int to, struct proof_part *c);
+int proof_fill_recv(weft_exec *x, struct program *p, uint32_t step, struct proof_part *parts);
 #endif

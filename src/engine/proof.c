@@ -1,5 +1,5 @@
 /* Which parts of messages are summed, how, and the sums of what is sent. */
-#include "engine/check.h"
+#include "engine/proof.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,13 +7,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "engine/driver.h"
 #include "engine/shape.h"
 #include "memory/sum.h"
 
 /* ---- bind ---- */
 
-int check_wanted(int64_t asked, bool *wanted)
+int proof_wanted(int64_t asked, bool *wanted)
 {
     const char *text = getenv("WEFT_CHECK");
     *wanted = asked > 0;
@@ -27,27 +26,19 @@ int check_wanted(int64_t asked, bool *wanted)
     return 0;
 }
 
-uint64_t check_off(void)
-{
-    uint64_t off = way_table_bit(&way_eager);
-    for (int i = 0; driver_at(i); i++)
-        off |= driver_at(i)->basic ? 0 : driver_bit(driver_at(i));
-    return off;
-}
-
-size_t check_room(uint32_t nparts)
+size_t proof_room(uint32_t nparts)
 {
     return 2 * (size_t)nparts * sizeof(uint64_t);
 }
 
 /* Part `part` of the plan, in this rank's memory, summed as dtype `to`. */
-int check_fill_part(weft_exec *x, struct program *p, uint32_t part, int to, struct check_part *c)
+int proof_fill_part(weft_exec *x, struct program *p, uint32_t part, int to, struct proof_part *c)
 {
     const struct plan_part *pp = &x->plan->parts[part];
     const struct exec_place *at = &p->places[pp->buf];
     struct memory_tile t = {0};
     int64_t first;
-    *c = (struct check_part){.from = x->plan->bufs[pp->buf].dtype, .via = pp->wire, .to = (uint8_t)to};
+    *c = (struct proof_part){.from = x->plan->bufs[pp->buf].dtype, .via = pp->wire, .to = (uint8_t)to};
     int64_t size = (int64_t)weft_dtype_size(to);
     t.loops = shape_loops(x->plan, pp, at->stride, t.n, t.stride[1], &first);
     shape_dense(t.loops, t.n, size, t.stride[0]);
@@ -73,7 +64,7 @@ static bool same_tile(const struct memory_tile *a, const struct memory_tile *b)
     return a->loops == b->loops && !memcmp(a->n, b->n, bytes) && !memcmp(a->stride[1], b->stride[1], bytes);
 }
 
-static bool same_data(const struct check_part *a, const struct check_part *b)
+static bool same_data(const struct proof_part *a, const struct proof_part *b)
 {
     return a->base == b->base && a->bytes == b->bytes && a->from == b->from && a->via == b->via && a->to == b->to &&
            same_tile(a->tile, b->tile);
@@ -81,7 +72,7 @@ static bool same_data(const struct check_part *a, const struct check_part *b)
 
 /* A part that several messages send is summed once. Parts of different buffers differ, even if the buffers share
  * memory: what the memory has changes then within a run. */
-static int find_same(const weft_exec *x, struct check_part *parts)
+static int find_same(const weft_exec *x, struct proof_part *parts)
 {
     const weft_plan *plan = x->plan;
     uint32_t room = 1;
@@ -93,7 +84,7 @@ static int find_same(const weft_exec *x, struct check_part *parts)
     for (size_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         for (uint32_t i = 2 * st->part; st->kind == PLAN_SEND && i < 2 * (st->part + st->nparts); i++) {
-            const struct check_part *c = &parts[i];
+            const struct proof_part *c = &parts[i];
             if (!c->to)
                 continue;
             uint64_t h = hash_bytes(hash_bytes(0, &c->base, sizeof c->base), &c->bytes, sizeof c->bytes);
@@ -110,7 +101,7 @@ static int find_same(const weft_exec *x, struct check_part *parts)
 }
 
 /* The receiver's memory may have any dtype. */
-static int fill_outs(weft_exec *x, struct program *p, struct check_part *parts)
+static int fill_outs(weft_exec *x, struct program *p, struct proof_part *parts)
 {
     int err = 0;
     for (uint32_t i = 0; i < p->nouts; i++) {
@@ -121,19 +112,19 @@ static int fill_outs(weft_exec *x, struct program *p, struct check_part *parts)
             if (out->recvs[k].nparts != st->nparts)
                 return error_set(WEFT_EMISMATCH, "rank %d expects another message %u from this rank", out->peer, k);
             for (uint32_t q = 0; q < st->nparts && !err; q++)
-                err = check_fill_part(x, p, st->part + q, theirs[q].dtype, &parts[2 * (st->part + q)]);
+                err = proof_fill_part(x, p, st->part + q, theirs[q].dtype, &parts[2 * (st->part + q)]);
         }
     }
     return err;
 }
 
-int check_fill_recv(weft_exec *x, struct program *p, uint32_t step, struct check_part *parts)
+int proof_fill_recv(weft_exec *x, struct program *p, uint32_t step, struct proof_part *parts)
 {
     const struct plan_step *st = &x->plan->steps[step];
     int err = 0;
     for (uint32_t part = st->part; part < st->part + st->nparts && !err; part++) {
-        struct check_part *c = &parts[2 * part];
-        err = check_fill_part(x, p, part, x->plan->bufs[x->plan->parts[part].buf].dtype, c);
+        struct proof_part *c = &parts[2 * part];
+        err = proof_fill_part(x, p, part, x->plan->bufs[x->plan->parts[part].buf].dtype, c);
         c->via = 0; /* what has come is summed as it is */
     }
     return err;
@@ -141,84 +132,84 @@ int check_fill_recv(weft_exec *x, struct program *p, uint32_t step, struct check
 
 static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
-    const struct way *inner = ((const struct checked_way *)step->way)->inner;
+    const struct way *inner = ((const struct proof_way *)step->way)->inner;
     if (!inner->pushed) /* otherwise order/weave.c sums it */
-        check_sends(x, out);
+        proof_sends(x, out);
     return !inner->launch || inner->launch(x, out, step);
 }
 
 static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
-    const struct way *inner = ((const struct checked_way *)step->way)->inner;
+    const struct way *inner = ((const struct proof_way *)step->way)->inner;
     enum way_state state = inner->take(x, in, step, bytes);
-    if (state == WAY_BEGUN || check_proof(x, in))
+    if (state == WAY_BEGUN || proof_came(x, in))
         return state;
     *bytes = INT64_MAX; /* the comm has failed: nothing more in this pass */
     return WAY_BEGUN;
 }
 
 /* Replaces the way of a step by its copy that sums. */
-static void wrap(struct check *c, struct exec_step *step)
+static void wrap(struct proof *c, struct exec_step *step)
 {
     int i = 0;
     while (i < c->nways && c->ways[i].inner != step->way)
         i++;
     if (i == c->nways) {
-        c->ways[c->nways++] = (struct checked_way){*step->way, step->way};
+        c->ways[c->nways++] = (struct proof_way){*step->way, step->way};
         c->ways[i].way.launch = launch;
         c->ways[i].way.take = take;
     }
     step->way = &c->ways[i].way;
 }
 
-int check_make(weft_exec *x, struct program *p)
+int proof_make(weft_exec *x, struct program *p)
 {
-    struct check *c = program_take(p, 1, sizeof *c);
-    struct check_part *parts = program_take(p, 2 * x->plan->nparts, sizeof *parts);
+    struct proof *c = program_take(p, 1, sizeof *c);
+    struct proof_part *parts = program_take(p, 2 * x->plan->nparts, sizeof *parts);
     if (!c || !parts)
         return error_nomem();
     int err = fill_outs(x, p, parts);
     for (uint32_t i = 0; i < p->nins && !err; i++)
         for (uint32_t k = 0; k < p->ins[i].n && !err; k++)
-            err = check_fill_recv(x, p, p->ins[i].steps[k], parts);
+            err = proof_fill_recv(x, p, p->ins[i].steps[k], parts);
     for (uint32_t i = 0; i < p->wired.n && !err; i++)
-        err = check_wire_parts(x, p, &p->wired.channels[i], parts);
+        err = proof_wire_parts(x, p, &p->wired.channels[i], parts);
     if (!err)
         err = find_same(x, parts);
     for (uint32_t s = 0; s < p->nsteps && !err; s++)
-        if (p->steps[s].way && p->steps[s].way != &way_wire)
+        if (p->steps[s].way && p->steps[s].offer != OFFER_WIRE)
             wrap(c, &p->steps[s]);
     c->parts = parts;
-    p->check = c;
+    p->proof = c;
     return err;
 }
 
 /* ---- sums ---- */
 
-uint64_t check_sum(const struct check_part *c)
+uint64_t proof_sum(const struct proof_part *c)
 {
     return c->tile ? sum_tile(c->tile, c->base, c->from, c->via, c->to) : sum_bytes(0, c->base, (size_t)c->bytes);
 }
 
-uint64_t check_sent(const weft_exec *x, uint32_t part)
+uint64_t proof_sent(const weft_exec *x, uint32_t part)
 {
-    struct check_part *parts = x->program->check->parts, *c = &parts[parts[part].same];
+    struct proof_part *parts = x->program->proof->parts, *c = &parts[parts[part].same];
     if (c->run != x->run) {
-        c->sum = check_sum(c);
+        c->sum = proof_sum(c);
         c->run = x->run;
     }
     return c->sum;
 }
 
-uint64_t *check_sums(const weft_exec *x, const struct block *b)
+uint64_t *proof_sums(const weft_exec *x, const struct block *b)
 {
     return (uint64_t *)(void *)((char *)(uintptr_t)b + b->sums) + (x->run % 2) * b->nparts;
 }
 
-void check_sends(weft_exec *x, const struct exec_out *out)
+void proof_sends(weft_exec *x, const struct exec_out *out)
 {
     const struct plan_step *st = &x->plan->steps[out->steps[out->posted]];
-    uint64_t *sums = check_sums(x, x->block) + out->sends[out->posted].part;
+    uint64_t *sums = proof_sums(x, x->block) + out->sends[out->posted].part;
     for (uint32_t q = 0; q < st->nparts; q++)
-        sums[q] = check_sent(x, 2 * (st->part + q));
+        sums[q] = proof_sent(x, 2 * (st->part + q));
 }

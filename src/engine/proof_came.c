@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "base/text.h"
-#include "engine/check.h"
+#include "engine/proof.h"
 
 static void put_box(const weft_plan *p, const struct plan_part *part, struct text *t)
 {
@@ -16,7 +16,7 @@ static void put_box(const weft_plan *p, const struct plan_part *part, struct tex
     text_put(t, "]");
 }
 
-bool check_proof_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uint64_t got)
+bool proof_came_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uint64_t got)
 {
     const weft_plan *p = x->plan;
     const struct plan_part *pp = &p->parts[part];
@@ -31,14 +31,14 @@ bool check_proof_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uin
     return false;
 }
 
-bool check_proof(weft_exec *x, const struct exec_in *in)
+bool proof_came(weft_exec *x, const struct exec_in *in)
 {
     const struct plan_step *st = &x->plan->steps[in->steps[in->taken]];
-    const uint64_t *sent = check_sums(x, in->block) + in->sends[in->taken].part;
+    const uint64_t *sent = proof_sums(x, in->block) + in->sends[in->taken].part;
     for (uint32_t q = 0; q < st->nparts; q++) {
-        uint64_t got = check_sum(&x->program->check->parts[2 * (st->part + q)]);
+        uint64_t got = proof_sum(&x->program->proof->parts[2 * (st->part + q)]);
         if (got != sent[q])
-            return check_proof_fails(x, in->peer, st->part + q, sent[q], got);
+            return proof_came_fails(x, in->peer, st->part + q, sent[q], got);
     }
     x->checked++;
     return true;
