@@ -11,4 +11,5 @@ int bench_memory(int argc, char **argv);
 int bench_lower(int argc, char **argv);
 int bench_overlap(int argc, char **argv);
 int bench_hosts(int argc, char **argv);
+int bench_check(int argc, char **argv);
 #endif

@@ -21,6 +21,7 @@ static const struct {
     {"lower", bench_lower, "the lowering of one rank: worlds of 64 to 65,536 ranks, and a whole model"},
     {"overlap", bench_overlap, "how much of an exchange hides behind computation"},
     {"hosts", bench_hosts, "moves between two played hosts, beside ucx_perftest and MPI"},
+    {"check", bench_check, "what the check of messages costs, on this machine and between played hosts"},
 };
 #define WHATS (sizeof whats / sizeof *whats)
 

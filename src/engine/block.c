@@ -46,7 +46,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
     uint64_t sums = x->checks ? bytes : 0;
-    bytes += x->checks ? proof_room(head.nparts) : 0;
+    bytes += x->checks ? proof_room(head.nparts, head.nmessages) : 0;
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t eagers = ((size_t)p->eager_bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     uint64_t rooms = driver_rooms(x, p, bytes + eagers, head.rooms, &head.shown);

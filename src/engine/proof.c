@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "engine/channel.h"
 #include "engine/shape.h"
 #include "memory/sum.h"
 
@@ -26,9 +27,9 @@ int proof_wanted(int64_t asked, bool *wanted)
     return 0;
 }
 
-size_t proof_room(uint32_t nparts)
+size_t proof_room(uint32_t nparts, uint32_t nmessages)
 {
-    return 2 * (size_t)nparts * sizeof(uint64_t);
+    return (2 * (size_t)nparts + nmessages) * sizeof(uint64_t);
 }
 
 /* Part `part` of the plan, in this rank's memory, summed as dtype `to`. */
@@ -130,20 +131,62 @@ int proof_fill_recv(weft_exec *x, struct program *p, uint32_t step, struct proof
     return err;
 }
 
+static _Atomic uint64_t *stamp_of(const struct block *b, const struct block_message *send)
+{
+    return (_Atomic uint64_t *)(void *)((char *)(uintptr_t)b + b->sums) + 2 * b->nparts + (send - block_messages(b));
+}
+
+/* The receiver may copy the message while its sender sums it: the sums have a signal of their own, the stamp. One
+ * exception: the copies of order/weave.c end without waiting for anything. */
 static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
 {
     const struct way *inner = ((const struct proof_way *)step->way)->inner;
-    if (!inner->pushed) /* otherwise order/weave.c sums it */
+    if (inner->pushed) /* order/weave.c sends and sums it */
+        return inner->launch(x, out, step);
+    if (out->woven)
         proof_sends(x, out);
-    return !inner->launch || inner->launch(x, out, step);
+    if (inner->launch && !inner->launch(x, out, step))
+        return false;
+    if (!out->woven) {
+        core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted + 1);
+        proof_sends(x, out);
+    }
+    return true;
+}
+
+/* Has the next message been copied, so that only its sums are waited for? */
+static bool copied(const weft_exec *x, const struct exec_in *in)
+{
+    return x->program->proof->copied[in->steps[in->taken]] == x->run;
+}
+
+/* Has the sender stored the sums of the next message? Acquire: pairs with the store in proof_sends. */
+static bool summed(const weft_exec *x, const struct exec_in *in)
+{
+    return atomic_load_explicit(stamp_of(in->block, &in->sends[in->taken]), memory_order_acquire) >= x->run;
+}
+
+static bool arrived(const weft_exec *x, const struct exec_in *in, const struct exec_step *step)
+{
+    const struct way *inner = ((const struct proof_way *)step->way)->inner;
+    if (copied(x, in))
+        return summed(x, in);
+    return inner->arrived ? inner->arrived(x, in, step) : channel_ready(in);
 }
 
 static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
 {
     const struct way *inner = ((const struct proof_way *)step->way)->inner;
-    enum way_state state = inner->take(x, in, step, bytes);
-    if (state == WAY_BEGUN || proof_came(x, in))
-        return state;
+    *bytes = 0;
+    if (!copied(x, in)) {
+        if (inner->take(x, in, step, bytes) == WAY_BEGUN)
+            return WAY_BEGUN;
+        x->program->proof->copied[in->steps[in->taken]] = x->run;
+    }
+    if (!summed(x, in))
+        return WAY_BEGUN;
+    if (proof_came(x, in))
+        return WAY_OVER;
     *bytes = INT64_MAX; /* the comm has failed: nothing more in this pass */
     return WAY_BEGUN;
 }
@@ -157,6 +200,7 @@ static void wrap(struct proof *c, struct exec_step *step)
     if (i == c->nways) {
         c->ways[c->nways++] = (struct proof_way){*step->way, step->way};
         c->ways[i].way.launch = launch;
+        c->ways[i].way.arrived = arrived;
         c->ways[i].way.take = take;
     }
     step->way = &c->ways[i].way;
@@ -166,7 +210,7 @@ int proof_make(weft_exec *x, struct program *p)
 {
     struct proof *c = program_take(p, 1, sizeof *c);
     struct proof_part *parts = program_take(p, 2 * x->plan->nparts, sizeof *parts);
-    if (!c || !parts)
+    if (!c || !parts || !(c->copied = program_take(p, p->nsteps, sizeof *c->copied)))
         return error_nomem();
     int err = fill_outs(x, p, parts);
     for (uint32_t i = 0; i < p->nins && !err; i++)
@@ -212,4 +256,5 @@ void proof_sends(weft_exec *x, const struct exec_out *out)
     uint64_t *sums = proof_sums(x, x->block) + out->sends[out->posted].part;
     for (uint32_t q = 0; q < st->nparts; q++)
         sums[q] = proof_sent(x, 2 * (st->part + q));
+    atomic_store_explicit(stamp_of(x->block, &out->sends[out->posted]), x->run, memory_order_release);
 }

@@ -42,6 +42,7 @@ struct proof {
     /* Two for each part of the plan. Of a message to another host the first is the part as the message has it, and the
      * second as the destination has it. Other messages use the first alone. */
     struct proof_part *parts;
+    uint64_t *copied; /* for each RECV: the last run in which its message was copied */
     struct proof_way ways[PROOF_WAYS];
     int nways;
 };
@@ -50,8 +51,9 @@ struct proof {
 
 /* asked: weft_bind_opts.check; 0: WEFT_CHECK decides. */
 int proof_wanted(int64_t asked, bool *wanted);
-/* Bytes of the sums in this rank's control block: two for each part, for even and for odd runs. */
-size_t proof_room(uint32_t nparts);
+/* Bytes in this rank's control block: two sums for each part, for even and for odd runs, and a stamp for each message,
+ * which is the run whose sums are there. */
+size_t proof_room(uint32_t nparts, uint32_t nmessages);
 /* When the ways of all messages have been chosen. */
 int proof_make(weft_exec *x, struct program *p);
 
