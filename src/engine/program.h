@@ -218,6 +218,14 @@ bool program_hears(const struct program *p, int peer); /* does the peer send som
 /* Do two SENDs send the same data? */
 bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b);
 
+/* Fills steps[] with the SENDs or RECVs of the plan whose peers are on other hosts (`elsewhere`), or with those whose
+ * peers are not, and returns their number. They are ordered by peer, and for each peer as in the plan. steps and spare
+ * have room for as many entries as the plan has steps. *peers: how many peers there are. */
+uint32_t program_messages(const weft_exec *x, int kind, bool elsewhere, uint32_t *steps, uint32_t *spare,
+                          uint32_t *peers);
+/* How many of n such steps, from the first one on, are for the same peer. n is at least 1. */
+uint32_t program_run(const weft_exec *x, const uint32_t *steps, uint32_t n);
+
 /* ---- outline.c ---- */
 
 /* Steps, channels and places: everything for which this rank needs no peer. */
