@@ -556,7 +556,7 @@ def test_messages_are_checked_if_that_is_asked_for():
         with plan.bind(comm, x, y, check=False) as bound:
             bound.run(timeout=20)
             assert bound.stats.checked == 0
-        with pytest.raises(weft.WeftError, match="some do not"):
+        with pytest.raises(weft.MismatchError, match="some do not"):
             plan.bind(comm, x, y, check=comm.rank == 1)
         return True
 
