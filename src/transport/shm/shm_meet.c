@@ -51,7 +51,8 @@ struct message {
 };
 
 #define ENDING_NS INT64_C(200000000) /* from the end of a connection to the end of its process */
-#define BEAT_MS 20                   /* how often a rank asks whether it waits in vain */
+#define BEAT_MS 20                   /* how often a rank asks whether it waits in vain, */
+#define CROWD 64                     /* and less often if there are more ranks than this */
 
 enum { FORMED = 1, BROKEN }; /* of struct shm_head */
 
@@ -132,8 +133,8 @@ static int milliseconds(int64_t until)
 /* How long to wait now, in milliseconds. */
 static int wait_ms(const struct transport_ask *ask, int64_t until)
 {
-    int ms = milliseconds(until);
-    return ask->vain && ms > BEAT_MS ? BEAT_MS : ms;
+    int ms = milliseconds(until), beat = BEAT_MS * (1 + ask->size / CROWD);
+    return ask->vain && ms > beat ? beat : ms;
 }
 
 /* The first rank that calls it decides for all whether the group has formed. */
