@@ -29,14 +29,16 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "rendezvous/deadline.h"
 #include "rendezvous/file.h"
 
 #define LOOK_NS INT64_C(500000)
 #define LOOK_MOST_NS INT64_C(20000000) /* of rank 0 */
 #define LOOKS_EACH 64 /* of so many looks of rank 0, one asks for each file by its name: lists of NFS may be old */
-#define LOOKS_LOST 4  /* looks of a rank that finds neither its hello nor its number, before it writes its hello again \
-                       */
+#define LOOKS_LOST                                                                                     \
+    4 /* looks of a rank that finds neither its hello nor its number, before it writes its hello again \
+       */
 
 /* What each of these files holds: the rank's number, its process, how many ranks it expects and, from rank 0, its
  * room. */
@@ -582,6 +584,9 @@ int file_join(struct file_store *s, int64_t until)
     if (err)
         return err;
     err = s->base.rank ? be_led(s, dir, until) : lead(s, dir, until);
+    const char *number = s->room ? strrchr(s->room, '-') : NULL;
+    for (int i = 0; i < 2 && number && !err; i++) /* each half, so that neither alone says the other */
+        s->base.id[i] = hash_bytes((uint64_t)i, number, strlen(number));
     if (err == WEFT_EPEER)
         sweep_dead(s, dir);
     close(dir);
