@@ -35,7 +35,7 @@
 
 #define LOOK_NS INT64_C(500000)
 #define LOOK_MOST_NS INT64_C(20000000) /* of rank 0 */
-#define LOOKS_EACH 64 /* of so many looks of rank 0, one asks for each file by its name: lists of NFS may be old */
+#define LOOKS_EACH 64 /* of 64 looks of rank 0 one asks for each file by its name: lists of NFS may be old */
 #define LOOKS_LOST                                                                                     \
     4 /* looks of a rank that finds neither its hello nor its number, before it writes its hello again \
        */

@@ -132,7 +132,7 @@ static void hand_out(int listener, int err, int file)
     for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
         forks_own(fd);
         if (is_own_user(fd) && !own && (err || file >= 0))
-            send_word(fd, &w, file);
+            send_word(fd, &w, err ? -1 : file);
         forks_close(fd);
     }
 }
@@ -216,8 +216,7 @@ static int gather_for_all(struct store *s, const char *prefix, const struct rost
 
 /* ---- waiting ---- */
 
-/* FAILED: the rank that gathers has ended, or cannot share. */
-enum { NOTHING = 1 };
+enum { NOTHING = 1 }; /* the rank that gathers has ended, or cannot share */
 
 static int take_word(int fd, const struct roster_ask *ask, int ranks, struct roster *out)
 {
@@ -233,16 +232,20 @@ static int take_word(int fd, const struct roster_ask *ask, int ranks, struct ros
     int file = -1;
     if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
         memcpy(&file, CMSG_DATA(c), sizeof file);
-    if (n < (ssize_t)offsetof(struct word, text) || (!w.code && file < 0))
-        return NOTHING;
-    if (w.code)
+    bool whole = n >= (ssize_t)offsetof(struct word, text);
+    if (whole && !w.code && file >= 0) {
+        off_t bytes = lseek(file, 0, SEEK_END);
+        int seals = fcntl(file, F_GET_SEALS);
+        bool fits = bytes == (off_t)roster_size(ask, ranks) && seals >= 0 && seals & F_SEAL_SHRINK;
+        int err = fits ? map(file, ask, ranks, out) : NOTHING;
+        close(file);
+        return err;
+    }
+    if (file >= 0)
+        close(file);
+    if (whole && w.code)
         return error_set(w.code, "%.*s", (int)min64((int64_t)w.len, n - (ssize_t)offsetof(struct word, text)), w.text);
-    int seals = fcntl(file, F_GET_SEALS);
-    off_t bytes = lseek(file, 0, SEEK_END);
-    bool fits = bytes == (off_t)roster_size(ask, ranks) && seals >= 0 && seals & F_SEAL_SHRINK;
-    int err = fits ? map(file, ask, ranks, out) : NOTHING;
-    close(file);
-    return err;
+    return NOTHING;
 }
 
 static int await_word(struct store *s, const char *prefix, int fd, const struct roster_ask *ask, int64_t until,

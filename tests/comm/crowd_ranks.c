@@ -1,6 +1,7 @@
-/* A rank of crowd_test.sh and open_cost_test.sh, started by weft run: crowd_ranks SECONDS [costs]. All ranks meet, rank 0
- * computes for that long while the others wait for it, and all meet again. With "costs" each rank says what it has more
- * than before it opened the comm: "rank R: K kB, F files". An error is said in one line: "rank R: code C: TEXT". */
+/* A rank of crowd_test.sh and open_cost_test.sh, started by weft run: crowd_ranks SECONDS [costs]. All ranks meet, rank
+ * 0 computes for that long while the others wait for it, and all meet again. With "costs" each rank says what it has
+ * more than before it opened the comm: "rank R: K kB, F files". An error is said in one line: "rank R: code C: TEXT".
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>

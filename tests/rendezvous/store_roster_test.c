@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "rendezvous/store.h"
 #include "stores.h"
+#include "support/processes.h"
 #include "support/suite.h"
 
 /* What a rank tells: enough that the values of many ranks need several requests. */
@@ -26,7 +27,8 @@ struct shared {
     atomic_int deaths; /* how many of the ranks that sum up end there instead */
     int code;          /* with which summing up fails; 0: it does not */
     int odd;           /* the rank that tells fewer bytes; -1: none */
-    bool hold;         /* ranks have no file left */
+    bool forked;
+    bool hold; /* ranks have no file left */
 };
 
 struct sum {
@@ -64,11 +66,14 @@ static void tell(struct stores_rank *r)
     }
     if (shared->hold)
         setrlimit(RLIMIT_NOFILE, &(struct rlimit){0});
+    int files = shared->hold ? 0 : process_files();
     r->code = store_roster(r->s, "told", &ask, LONG, &out);
     if (r->code)
         snprintf(r->text, sizeof r->text, "%s", weft_errmsg());
     if (shared->hold)
         setrlimit(RLIMIT_NOFILE, &(struct rlimit){256, 256});
+    else if (shared->forked && r->rank) /* rank 0 may serve the others meanwhile */
+        STORES_CHECK(r, process_files() == files);
     store_close(r->s, LONG);
     if (r->code)
         return;
@@ -86,6 +91,7 @@ static struct stores_rank *run(enum stores_kind kind, int n, bool forked, struct
     struct stores_place p;
     stores_begin(&p, kind);
     struct stores_rank *r = stores_crew(&p, n, tell);
+    shared->forked = forked;
     for (int i = 0; i < n; i++)
         r[i].arg = shared;
     stores_run(r, n, forked);
