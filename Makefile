@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo check test test-python bench ablation install uninstall asan tsan fuzz soak coverage clean format help
+.PHONY: all demo check test test-python bench ablation scale install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -55,7 +55,7 @@ fuzz: ## the fuzzers, FUZZ_SECONDS (15) each
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh fuzz
 
-soak: ## the ordinary tests with the full counts of their campaigns (long)
+soak: ## the ordinary tests with the full counts of their campaigns, and attacks under AddressSanitizer (long)
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh soak
 
@@ -74,6 +74,12 @@ ablation: ## measure what each driver and way is worth (10 minutes a table; goes
 	@$(configure)
 	@$(build)
 	@python3 bench/ablation.py --weft $(BUILD)/weft $(ABLATION_ARGS)
+
+scale: ## measure what being many costs a rank, from 16 to 16,384 ranks (an hour; needs 20,000 open files), print the tables of docs/scale.md
+	@bash cmake/setup.sh build
+	@$(configure)
+	@$(build)
+	@python3 bench/scale.py --build $(BUILD) $(SCALE_ARGS)
 
 install: all ## install below PREFIX (/usr/local); DESTDIR stands before it
 	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"

@@ -65,6 +65,10 @@ run memory memory
 echo "bench: overlap" >&2
 "$weft" bench overlap --json >"$work/overlap.json"
 list+=("overlap=$work/overlap.json")
+echo "bench: pairs" >&2
+"$weft" bench pairs --pairs 60 --json >"$work/pairs.json"
+"$weft" bench pairs --pairs 60 --threads --private --json >"$work/pairs_threads.json"
+list+=("pairs=$work/pairs.json" "pairs_threads=$work/pairs_threads.json")
 if "$weft" run -n 2 --hosts 2 -- true 2>/dev/null; then
     echo "bench: hosts" >&2
     "$weft" bench hosts --peers --save "$work/hosts.json"

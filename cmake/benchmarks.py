@@ -155,6 +155,14 @@ def overlap(run):
     return aim + table(heads, rows)
 
 
+def pairs(run):
+    about = (f"{len(run['pairs'])} random pairs of large tensors over the whole notation, {run['memory']} memory of {run['ranks']}. The score of a "
+             "pair is the time of memcpy, by as many workers, for the bytes that the pair has to read and write at least, over the time of weft.\n\n")
+    heads = ["worst"] + [f"{10 * i} %" for i in range(1, 10)] + ["best"]
+    worst = [[":pair", "score"]] + [[f"`{p['src']} -> {p['dst']}`", number(p["score"])] for p in run["pairs"][:5]]
+    return about + table(heads, [[number(d) for d in run["deciles"]]]) + "\nThe worst:\n\n" + table(worst[0], worst[1:])
+
+
 def lower(run):
     worlds = sorted({w["world"] for w in run["worlds"]})
     names = list(dict.fromkeys(w["name"] for w in run["worlds"]))
@@ -197,6 +205,8 @@ SECTIONS = [("coll", "Collectives, window memory", lambda run: moves(run, "colle
              "that takes as long, alone; and both at once (start, compute, wait). *hidden* is the share of the exchange that takes no extra time.\n\n" +
              overlap(run), None),
             ("memory", "Memory", memory, None),
+            ("pairs", "Random pairs, window memory", pairs, None),
+            ("pairs_threads", "Random pairs, memory of threads", pairs, None),
             ("hosts", "Between hosts", lambda run: "Two hosts are played on this machine: network namespaces on a bridge. So the link is the "
              "kernel's TCP, and its cost is copies by the same cores that the ranks run on. All contenders take turns in rounds on that link; "
              "figures are medians. *ratio* is the time of the other over the time of weft, or the bytes that must cross over the bytes that did "

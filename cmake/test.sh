@@ -94,6 +94,9 @@ run_pass()
     done < <(read_junit "$tree/junit.xml")
 }
 
+# Lines of the source are enough for the reports: with all of -g gcc takes a fifth longer.
+sanitized="-O1 -g1"
+
 suite_ordinary()
 {
     build_tree ordinary "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
@@ -111,6 +114,10 @@ suite_soak()
 {
     build_tree soak "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60 || return
     WEFT_TEST_SHARE=full run_ctest soak "$build" ""
+    # Attacks with all their frames where a byte beyond a buffer is seen.
+    build_tree soak "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=60 \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    WEFT_TEST_SHARE=full run_ctest soak "$build-asan" "" -R '^(wire_attack|store_tcp|forged|forged_.*)$'
 }
 
 # The ordinary tests with small counts, in a tree that counts which lines are run. Without vector loops by the compiler's
@@ -123,9 +130,6 @@ suite_coverage()
     WEFT_TEST_SHARE=${WEFT_COVERAGE_SHARE:-2} run_ctest coverage "$build-coverage" "" -E '^(instructions|lower_speed|tidy|format)$'
     python3 cmake/coverage.py . "$build-coverage" || fail "coverage: no figures"
 }
-
-# Lines of the source are enough for the reports: with all of -g gcc takes a fifth longer.
-sanitized="-O1 -g1"
 
 suite_asan()
 {

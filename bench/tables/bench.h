@@ -10,5 +10,6 @@ int bench_coll_latency(int argc, char **argv);
 int bench_memory(int argc, char **argv);
 int bench_lower(int argc, char **argv);
 int bench_overlap(int argc, char **argv);
+int bench_pairs(int argc, char **argv);
 int bench_hosts(int argc, char **argv);
 #endif

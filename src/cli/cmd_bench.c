@@ -20,6 +20,7 @@ static const struct {
     {"memory", bench_memory, "speed of memory, with plain loops and with weft's copies"},
     {"lower", bench_lower, "the lowering of one rank: worlds of 64 to 65,536 ranks, and a whole model"},
     {"overlap", bench_overlap, "how much of an exchange hides behind computation"},
+    {"pairs", bench_pairs, "random pairs of large tensors, each beside memcpy of the same bytes"},
     {"hosts", bench_hosts, "moves between two played hosts, beside ucx_perftest and MPI"},
 };
 #define WHATS (sizeof whats / sizeof *whats)

@@ -96,8 +96,7 @@ static void take(weft_comm *c, int peer, const void *packet, size_t n)
         core_fail(c->group, c->rank, m.code, m.text);
         spread(c, &m);
     } else if (m.kind == GOODBYE) {
-        atomic_store_explicit(&c->group->ranks[peer].state, CORE_LEFT, memory_order_seq_cst);
-        core_ring_all(c->group);
+        core_depart(c->group, peer);
     }
 }
 

@@ -12,7 +12,8 @@
 struct meeting {
     weft_comm *comm;
     uint64_t number;
-    int next; /* all ranks with a lower number have entered */
+    int next;            /* all ranks with a lower number have entered */
+    uint64_t departures; /* of the transport, when this rank last looked for ranks that are gone */
 };
 
 static bool met(void *arg)
@@ -59,22 +60,32 @@ static int decide(weft_comm *c, uint64_t meeting)
     return ballot_judge(c, &b);
 }
 
-/* Will the rank, which has left, never enter the meeting? What is on its way of a rank on another host, which has
- * entered and then left, only the relay knows. */
+/* Will the meeting, which is not complete, never be, since this rank has left? What is on its way of a rank on another
+ * host, which has entered and then left, only the relay knows. The first rank of this host may have entered, too, but
+ * without it no votes go to other hosts and no result comes. */
 static bool will_not_come(const weft_comm *c, int rank, uint64_t meeting)
 {
-    return transport_elsewhere(c->link, rank) ? relay_awaits(c, rank) : !core_entered(c->group, rank, meeting);
+    if (transport_elsewhere(c->link, rank))
+        return relay_awaits(c, rank);
+    return !core_entered(c->group, rank, meeting) || relay_needs(c, rank);
 }
 
-/* A rank that left before it entered will never come. A rank that has died may have entered without all others hearing
+/* Looks for ranks that are gone, if there are any that it has not looked at in this meeting. A rank that had left when
+ * it was looked at, and is not to blame, had entered.
+ *
+ * A rank that left before it entered will never come. A rank that has died may have entered without all others hearing
  * of it: it is to blame if the meeting is not complete after its death. */
 static int someone_left(struct meeting *m, const char *call)
 {
     weft_comm *c = m->comm;
     char who[NAMES_RANK];
+    uint64_t departures = c->transport->departures ? c->transport->departures(c->link) : 1;
+    if (c->transport->departures && departures == m->departures)
+        return 0;
+    m->departures = departures;
     for (int r = 0; r < c->size; r++) {
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
-        if (!fate || met(m))
+        if (!fate || met(m)) /* in this order: what the rank did before it left counts */
             continue;
         if (transport_failed(fate))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who), names_gone(c, r), call);
@@ -117,7 +128,7 @@ int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uin
     int err = comm_failure(c);
     if (err)
         return err;
-    struct meeting m = {c, core_enter(c->group, c->rank, vote), 0};
+    struct meeting m = {.comm = c, .number = core_enter(c->group, c->rank, vote)};
     flight_meets(&c->flight, vote->call, m.number, vote->digest);
     err = wait_for(c, &m, core_now() + deadline_ns, names_call(vote->call));
     if (err == COMM_LATE) {
@@ -148,7 +159,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         c->barrier_open = true;
         flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
     }
-    struct meeting m = {c, c->barrier, 0};
+    struct meeting m = {.comm = c, .number = c->barrier};
     /* Most meetings end here, without a look at the clock. */
     bool all = met(&m) || (!c->tasks && comm_wait_spin(c, met, &m));
     if (all) {

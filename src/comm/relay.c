@@ -336,6 +336,11 @@ bool relay_awaits(const weft_comm *c, int rank)
     return false;
 }
 
+bool relay_needs(const weft_comm *c, int rank)
+{
+    return c->relay && c->link->hosts->firsts[c->relay->host] == rank;
+}
+
 /* A rank knows of the hosts below its own. The host above speaks for all others. */
 void relay_names(const weft_comm *c, uint64_t meeting, struct comm_names *names)
 {

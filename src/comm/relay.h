@@ -20,6 +20,8 @@ void relay_open(weft_comm *c, struct relay *r); /* adds its task, which ends wit
 void relay_move(weft_comm *c); /* mails what can be mailed now */
 /* Does this rank wait for the vote or the result of that rank of another host, and for no other word of it? */
 bool relay_awaits(const weft_comm *c, int rank);
+/* Does that rank relay the meetings of this rank's host? */
+bool relay_needs(const weft_comm *c, int rank);
 /* Names ranks of other hosts that have not come to the meeting, as far as this rank knows by itself. */
 void relay_names(const weft_comm *c, uint64_t meeting, struct comm_names *names);
 /* The first ranks of the hosts above and below this rank's: at most RELAY_HOSTS + 1. Returns how many there are. */

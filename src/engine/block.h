@@ -46,6 +46,7 @@ struct block_message {
     int32_t device; /* and the device, for memory of one */
     bool watched;   /* SEND: a step waits until it has been read, so its reader must not wait for others first */
     bool open;      /* RECV: the peer may write it from the start of a run on */
+    bool assists;   /* SEND in place: its sender has the time to copy a part of it (ways/assist.c) */
     bool unacked;   /* eager SEND: the receiver does not say that it has read it */
     bool reads;     /* RECV: the receiver may read private memory of the sender */
     int64_t
@@ -53,6 +54,7 @@ struct block_message {
     uint64_t slot;  /* staged: offset in the pool of the message of this run; eager: offset of slot 0 from the head */
     int64_t slot_bytes, stamp; /* eager */
     uint32_t slots;
+    _Atomic uint64_t claimed, copied; /* for ways/assist.c */
 };
 
 struct block_part {

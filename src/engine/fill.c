@@ -262,7 +262,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
         }
     }
     step->nwork = f->nmoves - step->work;
-    return err;
+    return err || !step->way->prepare ? err : step->way->prepare(f->p, step, st->bytes);
 }
 
 static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
@@ -277,7 +277,7 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
         err = message_part(f, step->way->send_moves, out->peer, out->block,
                            &block_parts(out->block)[ends.recv->part + q], st->part + q, true);
     step->nwork = f->nmoves - step->work;
-    return err;
+    return err || !step->way->prepare ? err : step->way->prepare(f->p, step, st->bytes);
 }
 
 /* The moves between the places of a message and the message of the wire. */

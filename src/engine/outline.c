@@ -49,86 +49,37 @@ static void turn_deps(const weft_plan *plan, struct program *p)
     }
 }
 
-/* Writes the peers with which there are messages (count[r] with rank r) into order[], and returns how many there are.
- * They begin with the next higher rank, so that ranks do not all turn to the same peer first. */
-static uint32_t peers_in_order(const weft_comm *c, const uint32_t *count, int *order)
-{
-    uint32_t n = 0;
-    for (int i = 1; i < c->size; i++) {
-        int r = (c->rank + i) % c->size;
-        if (count[r])
-            order[n++] = r;
-    }
-    return n;
-}
-
-/* Groups the steps of one kind by peer, in the order of the plan: those of rank r stand from buckets[at[r]] on. */
-static void group(const weft_exec *x, int kind, uint32_t *at, uint32_t *buckets)
-{
-    for (uint32_t s = 0; s < x->plan->nsteps; s++) {
-        const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == kind && !transport_elsewhere(x->comm->link, st->peer))
-            buckets[at[st->peer]++] = s;
-    }
-}
-
-struct tally {
-    uint32_t *sends, *recvs, *at; /* for each rank */
-    int *order;
-};
-
-static void make_channels(const weft_exec *x, struct program *p, struct tally *t)
-{
-    uint32_t used = 0;
-    for (uint32_t i = 0, n = peers_in_order(x->comm, t->recvs, t->order); i < n; i++) {
-        int r = t->order[i];
-        p->ins[p->nins++] = (struct exec_in){.peer = r, .n = t->recvs[r], .steps = p->buckets + used};
-        t->at[r] = used;
-        used += t->recvs[r];
-    }
-    group(x, PLAN_RECV, t->at, p->buckets);
-    for (uint32_t i = 0, n = peers_in_order(x->comm, t->sends, t->order); i < n; i++) {
-        int r = t->order[i];
-        p->outs[p->nouts++] = (struct exec_out){.peer = r, .n = t->sends[r], .steps = p->buckets + used};
-        t->at[r] = used;
-        used += t->sends[r];
-    }
-    group(x, PLAN_SEND, t->at, p->buckets);
-    for (uint32_t i = 0; i < p->nins; i++)
-        for (uint32_t k = 0; k < p->ins[i].n; k++)
-            p->steps[p->ins[i].steps[k]].channel = i;
-    for (uint32_t i = 0; i < p->nouts; i++)
-        for (uint32_t k = 0; k < p->outs[i].n; k++)
-            p->steps[p->outs[i].steps[k]].channel = i;
-}
-
+/* The channels of the messages with ranks of this host. What is done costs as much as there are messages, however many
+ * ranks the comm has. */
 static int channels(const weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
-    size_t size = (size_t)x->comm->size;
-    struct tally t = {program_take(p, size, 4), program_take(p, size, 4), program_take(p, size, 4),
-                      program_take(p, size, sizeof(int))};
-    if (!t.sends || !t.recvs || !t.at || !t.order)
-        return error_nomem();
-    size_t nins = 0, nouts = 0;
     for (size_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND && st->kind != PLAN_RECV)
-            continue;
-        if (st->peer < 0 || st->peer >= x->comm->size || st->peer == x->comm->rank)
+        if ((st->kind == PLAN_SEND || st->kind == PLAN_RECV) &&
+            (st->peer < 0 || st->peer >= x->comm->size || st->peer == x->comm->rank))
             return error_set(WEFT_EINVAL, "step %zu of the plan has rank %d as its peer", s, st->peer);
-        if (transport_elsewhere(x->comm->link, st->peer))
-            continue;
-        if (st->kind == PLAN_SEND)
-            nouts += !t.sends[st->peer]++;
-        else
-            nins += !t.recvs[st->peer]++;
     }
+    uint32_t nins, nouts, *spare = p->lazy; /* a queue that the run uses */
+    uint32_t recvs = program_messages(x, PLAN_RECV, false, p->buckets, spare, &nins), *sent = p->buckets + recvs;
+    uint32_t sends = program_messages(x, PLAN_SEND, false, sent, spare, &nouts);
     p->ins = program_take(p, nins, sizeof *p->ins);
     p->outs = program_take(p, nouts, sizeof *p->outs);
     if (!p->ins || !p->outs)
         return error_nomem();
-    make_channels(x, p, &t);
+    for (uint32_t at = 0, n; at < recvs; at += n) {
+        n = program_run(x, p->buckets + at, recvs - at);
+        for (uint32_t k = at; k < at + n; k++)
+            p->steps[p->buckets[k]].channel = p->nins;
+        p->ins[p->nins++] =
+            (struct exec_in){.peer = plan->steps[p->buckets[at]].peer, .n = n, .steps = p->buckets + at};
+    }
+    for (uint32_t at = 0, n; at < sends; at += n) {
+        n = program_run(x, sent + at, sends - at);
+        for (uint32_t k = at; k < at + n; k++)
+            p->steps[sent[k]].channel = p->nouts;
+        p->outs[p->nouts++] = (struct exec_out){.peer = plan->steps[sent[at]].peer, .n = n, .steps = sent + at};
+    }
     return 0;
 }
 
@@ -214,6 +165,20 @@ static int reserve(weft_exec *x, struct program *p)
     return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
 }
 
+/* Has this rank a core of its own, and receives less than half of what it sends? */
+static bool one_way(const weft_exec *x)
+{
+    int64_t sent = 0, received = 0;
+    for (size_t s = 0; s < x->plan->nsteps; s++) {
+        const struct plan_step *st = &x->plan->steps[s];
+        if (st->kind == PLAN_RECV)
+            received += st->bytes;
+        else if (st->kind == PLAN_SEND)
+            sent += st->bytes;
+    }
+    return x->comm->dedicated_cores && received < sent / 2;
+}
+
 int outline_program(weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -221,6 +186,7 @@ int outline_program(weft_exec *x, struct program *p)
     if (!allocate(plan, p))
         return error_nomem();
     turn_deps(plan, p);
+    p->one_way = one_way(x);
     for (uint32_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         p->steps[s].kind = st->kind;

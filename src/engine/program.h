@@ -79,6 +79,8 @@ struct exec_step {
     uint32_t next, nnext;  /* in program.next: the steps that wait for this one */
     uint32_t hold, nholds; /* REDUCE, in program.holds: the RECVs whose messages it reads without a copy */
     int64_t bytes;         /* that it reads */
+    /* for ways/assist.c: the first piece of each move, and how many pieces there are */
+    const uint32_t *pieces;
     /* eager RECV: */
     const char *slot; /* slot 0 */
     uint32_t slots;
@@ -172,9 +174,11 @@ struct program {
     struct arena arena;
     struct exec_place *places; /* one for each buffer of the plan */
     uint32_t nsteps, nins, nouts, nfirst;
-    bool staged;       /* some SEND is staged */
-    bool may_block;    /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
-    bool pushed;       /* some RECV is pushed */
+    bool staged;               /* some SEND is staged */
+    bool may_block;            /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
+    bool pushed;               /* some RECV is pushed */
+    bool one_way;              /* this rank has a core of its own, and receives less than half of what it sends */
+    const struct way *assists; /* the way of SENDs whose sender assists; NULL: there are none */
     int64_t cma_least; /* ways/cma.c: bytes in one piece from which on private memory is read; 0: not measured */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
@@ -211,6 +215,14 @@ void *program_take(struct program *p, size_t n,
 bool program_hears(const struct program *p, int peer); /* does the peer send something in each run? */
 /* Do two SENDs send the same data? */
 bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b);
+
+/* Fills steps[] with the SENDs or RECVs of the plan whose peers are on other hosts (`elsewhere`), or with those whose
+ * peers are not, and returns their number. They are ordered by peer, and for each peer as in the plan. steps and spare
+ * have room for as many entries as the plan has steps. *peers: how many peers there are. */
+uint32_t program_messages(const weft_exec *x, int kind, bool elsewhere, uint32_t *steps, uint32_t *spare,
+                          uint32_t *peers);
+/* How many of n such steps, from the first one on, are for the same peer. n is at least 1. */
+uint32_t program_run(const weft_exec *x, const uint32_t *steps, uint32_t n);
 
 /* ---- outline.c ---- */
 

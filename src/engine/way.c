@@ -6,9 +6,11 @@
  *   staged   the peer cannot reach the memory, the comm is to stage all messages, or the elements lie far apart at both
  *            ends (ways/staged.c)
  *   push     most bytes of the channel are in shorter spans at the sender than at the receiver
+ *   assist   the message has 128 KiB or more, and the sender has a core of its own and much less to receive than to
+ *            send (ways/assist.c)
  *   pull     all others
  *
- * The last two are zero-copy: the data goes from its place to its place. Push or pull: the side that copies walks
+ * The last three are zero-copy: the data goes from its place to its place. Push or pull: the side that copies walks
  * through its own memory in the order of addresses, for all its channels together (order/weave.c); each span of the
  * other side is a stream of its own. So the side with the shorter spans should be the one that walks. A channel pushes
  * if that is the sender for more than half of its bytes, and if the destination may be written from the start of a run
@@ -19,14 +21,22 @@
 
 struct way_ends way_ends_in(const weft_exec *x, const struct exec_in *in, uint32_t k)
 {
-    return (struct way_ends){
-        .from = in->block, .to = x->block, .send = &in->sends[k], .recv = &in->recvs[k], .pushes = in->pushed};
+    return (struct way_ends){.from = in->block,
+                             .to = x->block,
+                             .send = &in->sends[k],
+                             .recv = &in->recvs[k],
+                             .pushes = in->pushed,
+                             .woven = in->woven};
 }
 
 struct way_ends way_ends_out(const weft_exec *x, const struct exec_out *out, uint32_t k)
 {
-    return (struct way_ends){
-        .from = x->block, .to = out->block, .send = &out->sends[k], .recv = &out->recvs[k], .pushes = out->pushed};
+    return (struct way_ends){.from = x->block,
+                             .to = out->block,
+                             .send = &out->sends[k],
+                             .recv = &out->recvs[k],
+                             .pushes = out->pushed,
+                             .woven = out->woven};
 }
 
 const struct way *way_choose(const struct way_ends *e)

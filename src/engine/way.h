@@ -16,6 +16,7 @@ struct way_ends {
     const struct block *from, *to;
     const struct block_message *send, *recv;
     bool pushes; /* the channel is better copied by its sender */
+    bool woven;  /* the side that copies should walk through its messages with all peers at once: order/weave.c */
 };
 
 /* What `take` has done. */
@@ -59,6 +60,8 @@ struct way {
     void (*describe)(weft_exec *x, struct program *p, uint32_t s, struct block_message *m);
     /* This way was chosen for message k of the channel: notes in `step` what the receiver needs. */
     int (*accept)(weft_exec *x, struct program *p, const struct exec_in *in, uint32_t k, struct exec_step *step);
+    /* The moves of a SEND or RECV of `bytes` bytes have been made: notes in `step` what its runs need of them. */
+    int (*prepare)(struct program *p, struct exec_step *step, int64_t bytes);
 
     /* The sender launches the next message of a channel, which waits for no other step. False: it cannot be launched
      * now. NULL: there is nothing to do for it. */
@@ -66,6 +69,9 @@ struct way {
     /* The receiver has read the first message of the channel that is not retired. NULL: the steps that wait for the
      * SEND may go on, and there is nothing else to do. */
     void (*retire)(weft_exec *x, struct exec_out *out, const struct exec_step *step);
+    /* The sender has nothing else to do: it copies a part of what was launched and is not read yet. False: there is
+     * nothing of that kind. May be NULL. */
+    bool (*assist)(weft_exec *x);
 
     /* Can the receiver take something of the channel's next message? NULL: it can when `ready` says so. */
     bool (*arrived)(const weft_exec *x, const struct exec_in *in, const struct exec_step *step);
@@ -75,7 +81,7 @@ struct way {
 
 /* ---- way_table.c ---- */
 
-extern const struct way way_wire, way_eager, way_cma, way_staged, way_push, way_pull;
+extern const struct way way_wire, way_eager, way_cma, way_staged, way_push, way_assist, way_pull;
 extern const struct way *const way_table[];  /* in order; NULL after the last */
 uint64_t way_table_bit(const struct way *w); /* of toggle.h */
 

@@ -153,6 +153,13 @@ int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, 
     return add_node(d, (struct draft_node){.kind = PLAN_SEND, .peer = peer, .stage = stage, .tie = tie}, &dep, 1, node);
 }
 
+int draft_send_after(struct draft *d, int32_t stage, int peer, int wire, const uint32_t *deps, size_t ndeps)
+{
+    struct plan_part *p = &d->parts.v[d->parts.n - 1];
+    p->wire = (uint8_t)wire;
+    return add_node(d, (struct draft_node){.kind = PLAN_SEND, .peer = peer, .stage = stage}, deps, ndeps, NULL);
+}
+
 int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node)
 {
     struct plan_part *p = &d->parts.v[d->parts.n - 1];

@@ -58,6 +58,7 @@ int draft_copy(struct draft *d, int32_t stage, const uint32_t *deps, size_t ndep
 int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, const uint32_t *deps, size_t ndeps,
                  uint32_t *node);
 int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node);
+int draft_send_after(struct draft *d, int32_t stage, int peer, int wire, const uint32_t *deps, size_t ndeps);
 int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node);
 
 /* ---- bucket.c ---- */

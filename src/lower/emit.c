@@ -32,6 +32,14 @@ int emit_part_temp(const struct job *j, uint32_t buf, const struct span *box)
     return draft_part(j->d, buf, x);
 }
 
+int emit_part_temp_in(const struct job *j, uint32_t buf, const struct span *whole, const struct span *box)
+{
+    struct draft_dim x[WEFT_MAX_DIMS];
+    for (int i = 0; i < j->ndim; i++)
+        x[i] = (struct draft_dim){box[i].at, box[i].len, 1, 0, box[i].at - whole[i].at, 0};
+    return draft_part(j->d, buf, x);
+}
+
 int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf)
 {
     int64_t extents[WEFT_MAX_DIMS];

@@ -92,6 +92,8 @@ int emit_part_src(const struct job *j, const struct span *box);
 int emit_part_dst(const struct job *j, const struct span *box);
 int emit_part_temp(const struct job *j, uint32_t buf,
                    const struct span *box); /* the whole of a temp that has the box's extents */
+/* A part of a temp that has the extents of `whole`, a box of single runs. */
+int emit_part_temp_in(const struct job *j, uint32_t buf, const struct span *whole, const struct span *box);
 int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf);
 int emit_identity(const struct job *j); /* fills the destination slots of this rank that must hold an identity */
 

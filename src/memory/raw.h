@@ -4,6 +4,7 @@
 #define WEFT_MEMORY_RAW_H
 #include <stdint.h>
 
+#define RAW_INLINE static inline __attribute__((always_inline)) /* part of a loop that must stay in registers */
 #define RAW_ANYWHERE __attribute__((may_alias, aligned(1)))
 
 typedef uint8_t RAW_ANYWHERE raw_b8;

@@ -42,15 +42,21 @@ static inline void store_f16(unsigned char *p, const wide_f *x)
     wide_store16(p, h);
 }
 
-/* NaNs as they are, quiet or not. */
-static inline void load_any_bf16(wide_f *x, const unsigned char *p)
+/* From bf16. */
+RAW_INLINE void wide_from_codes(wide_f *x, const wide_h *h)
 {
-    wide_h h[WIDE_HALVES];
     wide_u u[WIDE];
-    wide_load16(h, p);
     wide_raise(u, h);
     for (int i = 0; i < WIDE; i++)
         x[i] = (wide_f)u[i];
+}
+
+/* NaNs as they are, quiet or not. */
+RAW_INLINE void load_any_bf16(wide_f *x, const unsigned char *p)
+{
+    wide_h h[WIDE_HALVES];
+    wide_load16(h, p);
+    wide_from_codes(x, h);
 }
 
 static inline void load_bf16(wide_f *x, const unsigned char *p)
@@ -60,70 +66,117 @@ static inline void load_bf16(wide_f *x, const unsigned char *p)
         x[i] = (wide_f)((wide_u)x[i] | ((wide_u)(x[i] != x[i]) & 0x00400000));
 }
 
-#ifdef WIDE_TO_BF16
-static inline void store_bf16(unsigned char *p, const wide_f *x)
+#ifndef WIDE_TO_BF16
+/* The upper half is rounded up if the lower half is more than 0x8000, or is 0x8000 and the upper half is odd. */
+RAW_INLINE void wide_to_bf16(wide_h *h, const wide_f *x)
+{
+    wide_h lower[WIDE_HALVES], ordered[WIDE_HALVES];
+    wide_u u[WIDE], same[WIDE];
+    for (int i = 0; i < WIDE; i++) {
+        u[i] = (wide_u)x[i];
+        same[i] = (wide_u)(x[i] == x[i]);
+    }
+    wide_upper(h, u);
+    wide_lower(lower, u);
+    wide_lower(ordered, same);
+    for (int i = 0; i < WIDE_HALVES; i++) {
+        wide_h rounded = h[i] - (wide_h)(lower[i] > 0x8000 - (h[i] & 1));
+        h[i] = (rounded & ordered[i]) | ((h[i] | 0x40) & ~ordered[i]);
+    }
+}
+#endif
+
+RAW_INLINE void store_bf16(unsigned char *p, const wide_f *x)
 {
     wide_h h[WIDE_HALVES];
     wide_to_bf16(h, x);
     wide_store16(p, h);
 }
-#else
-static inline void store_bf16(unsigned char *p, const wide_f *x)
-{
-    wide_h h[WIDE_HALVES];
-    wide_u r[WIDE];
-    for (int i = 0; i < WIDE; i++) {
-        wide_u u = (wide_u)x[i];
-        r[i] = wide_pick((wide_u)(x[i] == x[i]), u + 0x7fff + (u << 15 >> 31), u | 0x00400000);
-    }
-    wide_upper(h, r);
-    wide_store16(p, h);
-}
-#endif
 
-/* f8e5m2 is the upper byte of f16. NaNs are made quiet here, since a compiler may remove the conversion to f32 and
- * back. */
-static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
+/* ---- f8 ---- */
+
+/* All values of f8 are values of bf16. Codes are widened in bytes: exponent and mantissa are shifted, and the exponent
+ * gets the bias of bf16, by adding `bias` to the upper byte. The codes below 16, among which are the subnormals, are
+ * looked up. */
+struct wide_small {
+    wide_b low, high; /* of the bf16 of codes 0 to 15 */
+};
+
+static inline wide_b wide_pick8(wide_b mask, wide_b a, wide_b b)
 {
-    wide_h h[WIDE_HALVES];
-    wide_load8(h, p);
-    for (int i = 0; i < WIDE_HALVES; i++)
-        h[i] = h[i] << 8 | ((wide_h)((h[i] & 0x7f) > 0x7c) & 0x200);
-    wide_from_f16(x, h);
+    return (a & mask) | (b & ~mask);
 }
 
-/* Exponent and mantissa of f8e4m3, read as those of f16, are those of a value that is 2^8 times smaller. */
+RAW_INLINE void wide_from_f8(wide_b *low, wide_b *high, wide_b em, int mant, int bias, const struct wide_small *t)
+{
+    wide_b small = (wide_b)(em < 16);
+    *low = wide_pick8(small, wide_look_up(t->low, em), em << (7 - mant));
+    *high = wide_pick8(small, wide_look_up(t->high, em), (em >> (mant + 1)) + (uint8_t)bias);
+}
+
+/* To bf16. */
+RAW_INLINE void codes_f8e4m3(wide_h *h, const unsigned char *p)
+{
+    static const struct wide_small small = {
+        {0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0},
+        {0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c},
+    };
+    wide_b c = wide_load8(p), em = c & 0x7f, nan = (wide_b)(em == 0x7f), low, high;
+    wide_from_f8(&low, &high, em, 3, 0x3c, &small);
+    wide_join(h, wide_pick8(nan, (wide_b){0} + 0xc0, low), high | (nan & 0x7f) | (c & 0x80));
+}
+
+RAW_INLINE void codes_f8e5m2(wide_h *h, const unsigned char *p)
+{
+    static const struct wide_small small = {
+        {0, 0x80, 0, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0},
+        {0, 0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39},
+    };
+    wide_b c = wide_load8(p), em = c & 0x7f, inf = (wide_b)(em >= 0x7c), nan = (wide_b)(em > 0x7c), low, high;
+    wide_from_f8(&low, &high, em, 2, 0x38, &small);
+    wide_join(h, low | (nan & 0x40), high | (inf & 0x7f) | (c & 0x80));
+}
+
 static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
-    wide_load8(h, p);
-    for (int i = 0; i < WIDE_HALVES; i++) {
-        wide_h em = h[i] & 0x7f, nan = (wide_h)(em == 0x7f);
-        h[i] = (h[i] & 0x80) << 8 | (em << 7 & ~nan) | (nan & 0x7e00);
-    }
-    wide_from_f16(x, h);
-    for (int i = 0; i < WIDE; i++)
-        x[i] *= 256.0f;
+    codes_f8e4m3(h, p);
+    wide_from_codes(x, h);
 }
 
-/* As in half_narrow. A value that is too large, or NaN, gets a code beyond the last one. `nan` has the bits that turn
- * infinity into a NaN. */
-static inline void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint32_t nan)
+static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
 {
-    const int drop = 23 - f.mant;
-    const uint32_t half = (1u << (drop - 1)) - 1 - ((uint32_t)(127 - f.bias) << 23);
+    wide_h h[WIDE_HALVES];
+    codes_f8e5m2(h, p);
+    wide_from_codes(x, h);
+}
+
+/* As in half_narrow, on the upper halves of f32, whose last bit says whether anything was cut off. A value that is too
+ * large, or NaN, gets a code beyond the last one. `nan` has the bits that turn infinity into a NaN. */
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint32_t nan)
+{
+    const int drop = 7 - f.mant;
+    const uint16_t least = (uint16_t)((128 - f.bias) << 7); /* the smallest normal value */
+    const uint16_t half = (uint16_t)((1 << (drop - 1)) - 1 - ((127 - f.bias) << 7));
     const uint32_t magic = (uint32_t)(127 + 23 + 1 - f.bias - f.mant) << 23;
-    wide_u r[WIDE];
+    wide_h v[WIDE_HALVES], lower[WIDE_HALVES], small[WIDE_HALVES], sign[WIDE_HALVES];
+    wide_u u[WIDE], sum[WIDE];
     for (int i = 0; i < WIDE; i++) {
-        wide_u bits = (wide_u)x[i], u = bits & 0x7fffffff;
-        wide_u normal = (u + (u << (31 - drop) >> 31) + half) >> drop;
-        wide_u small = (wide_u)((wide_f)u + half_float(magic)) - magic;
-        normal = wide_pick((wide_u)(normal < f.inf), normal, (wide_u){0} + f.inf);
-        r[i] = wide_pick((wide_u)(u < (uint32_t)(128 - f.bias) << 23), small, normal);
-        r[i] |= (wide_u)(u > 0x7f800000) & nan;
-        r[i] |= bits >> 24 & 0x80;
+        u[i] = (wide_u)x[i];
+        sum[i] = (wide_u)((wide_f)(u[i] & 0x7fffffff) + half_float(magic)); /* whose lower half is the mantissa */
     }
-    wide_store8(p, r);
+    wide_upper(v, u);
+    wide_lower(lower, u);
+    wide_lower(small, sum);
+    for (int i = 0; i < WIDE_HALVES; i++) {
+        wide_h a = (v[i] | ((wide_h)(lower[i] != 0) & 1)) & 0x7fff, is_small = (wide_h)(a < least);
+        wide_h normal = wide_min16((a + (a >> drop & 1) + half) >> drop, (wide_h){0} + (uint16_t)f.inf);
+        sign[i] = v[i] >> 8;
+        v[i] = (small[i] & is_small) | (normal & ~is_small);
+        if (nan)
+            v[i] |= (wide_h)(a > 0x7f80) & (uint16_t)nan;
+    }
+    wide_store8(p, wide_bytes(v) | (wide_bytes(sign) & 0x80));
 }
 
 static inline void store_f8e4m3(unsigned char *p, const wide_f *x)
@@ -138,35 +191,54 @@ static inline void store_f8e5m2(unsigned char *p, const wide_f *x)
 
 /* ---- casts ---- */
 
-#define WIDE_CAST(S, D)                                          \
+/* A run of n elements, by S_as_D, which casts STEP of them. */
+#define WIDE_RUN(S, D)                                           \
     static void S##_to_##D(void *dst, const void *src, size_t n) \
     {                                                            \
-        unsigned char *d = dst, pad[STEP * 4] = {0};             \
+        unsigned char *d = dst;                                  \
         const unsigned char *s = src;                            \
-        wide_f x[WIDE];                                          \
         for (; n >= STEP; n -= STEP) {                           \
-            load_##S(x, s);                                      \
-            store_##D(d, x);                                     \
+            S##_as_##D(d, s);                                    \
             s += STEP * size_##S;                                \
             d += STEP * size_##D;                                \
         }                                                        \
         if (n) {                                                 \
-            memcpy(pad, s, n *size_##S);                         \
-            load_##S(x, pad);                                    \
-            store_##D(pad, x);                                   \
-            memcpy(d, pad, n *size_##D);                         \
+            unsigned char in[STEP * 4] = {0}, out[STEP * 4];     \
+            memcpy(in, s, n *size_##S);                          \
+            S##_as_##D(out, in);                                 \
+            memcpy(d, out, n *size_##D);                         \
         }                                                        \
     }
-#define WIDE_CASTS(T, U, V, W) \
-    WIDE_CAST(f32, T)          \
-    WIDE_CAST(T, f32)          \
-    WIDE_CAST(T, U)            \
-    WIDE_CAST(T, V)            \
-    WIDE_CAST(T, W)
-WIDE_CASTS(f16, bf16, f8e4m3, f8e5m2)
-WIDE_CASTS(bf16, f16, f8e4m3, f8e5m2)
-WIDE_CASTS(f8e4m3, f16, bf16, f8e5m2)
-WIDE_CASTS(f8e5m2, f16, bf16, f8e4m3)
+#define WIDE_CAST(S, D)                                                     \
+    static inline void S##_as_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                       \
+        wide_f x[WIDE];                                                     \
+        load_##S(x, s);                                                     \
+        store_##D(d, x);                                                    \
+    }                                                                       \
+    WIDE_RUN(S, D)
+#define WIDE_CASTS(T, U, V) \
+    WIDE_CAST(f32, T)       \
+    WIDE_CAST(T, f32)       \
+    WIDE_CAST(T, U)         \
+    WIDE_CAST(T, V)
+WIDE_CASTS(f16, f8e4m3, f8e5m2)
+WIDE_CASTS(bf16, f8e4m3, f8e5m2)
+WIDE_CASTS(f8e4m3, f16, f8e5m2)
+WIDE_CASTS(f8e5m2, f16, f8e4m3)
+WIDE_CAST(f16, bf16)
+WIDE_CAST(bf16, f16)
+
+#define WIDE_CODES(S)                                                        \
+    static inline void S##_as_bf16(unsigned char *d, const unsigned char *s) \
+    {                                                                        \
+        wide_h h[WIDE_HALVES];                                               \
+        codes_##S(h, s);                                                     \
+        wide_store16(d, h);                                                  \
+    }                                                                        \
+    WIDE_RUN(S, bf16)
+WIDE_CODES(f8e4m3)
+WIDE_CODES(f8e5m2)
 
 /* ---- folds ---- */
 

@@ -7,6 +7,7 @@
 typedef float wide_f __attribute__((vector_size(16)));
 typedef uint32_t wide_u __attribute__((vector_size(16)));
 typedef uint16_t wide_h __attribute__((vector_size(16)));
+typedef uint8_t wide_b __attribute__((vector_size(16)));
 #define WIDE_HALVES 2 /* vectors of 16-bit codes */
 
 static inline wide_f wide_load(const unsigned char *p)
@@ -31,19 +32,38 @@ static inline void wide_store16(unsigned char *p, const wide_h *x)
     vst1q_u8(p + 16, (uint8x16_t)x[1]);
 }
 
-/* Bytes as 16-bit values. */
-static inline void wide_load8(wide_h *x, const unsigned char *p)
+static inline wide_b wide_load8(const unsigned char *p)
 {
-    uint8x16_t b = vld1q_u8(p);
-    x[0] = (wide_h)vmovl_u8(vget_low_u8(b));
-    x[1] = (wide_h)vmovl_high_u8(b);
+    return (wide_b)vld1q_u8(p);
+}
+
+static inline void wide_store8(unsigned char *p, wide_b x)
+{
+    vst1q_u8(p, (uint8x16_t)x);
 }
 
 /* Values below 256 as bytes. */
-static inline void wide_store8(unsigned char *p, const wide_u *x)
+static inline wide_b wide_bytes(const wide_h *x)
 {
-    uint16x8_t a = vuzp1q_u16((uint16x8_t)x[0], (uint16x8_t)x[1]), b = vuzp1q_u16((uint16x8_t)x[2], (uint16x8_t)x[3]);
-    vst1q_u8(p, vuzp1q_u8((uint8x16_t)a, (uint8x16_t)b));
+    return (wide_b)vuzp1q_u8((uint8x16_t)x[0], (uint8x16_t)x[1]);
+}
+
+static inline wide_h wide_min16(wide_h a, wide_h b)
+{
+    return (wide_h)vminq_u16((uint16x8_t)a, (uint16x8_t)b);
+}
+
+/* table[i] for each byte i below 16, anything for the others. */
+static inline wide_b wide_look_up(wide_b table, wide_b i)
+{
+    return (wide_b)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)i);
+}
+
+/* 16-bit values of a lower and an upper byte each. */
+static inline void wide_join(wide_h *x, wide_b low, wide_b high)
+{
+    x[0] = (wide_h)vzip1q_u8((uint8x16_t)low, (uint8x16_t)high);
+    x[1] = (wide_h)vzip2q_u8((uint8x16_t)low, (uint8x16_t)high);
 }
 
 /* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. */
@@ -59,6 +79,12 @@ static inline void wide_upper(wide_h *h, const wide_u *x)
 {
     for (int i = 0; i < 2; i++)
         h[i] = (wide_h)vuzp2q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
+}
+
+static inline void wide_lower(wide_h *h, const wide_u *x)
+{
+    for (int i = 0; i < 2; i++)
+        h[i] = (wide_h)vuzp1q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */

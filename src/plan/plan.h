@@ -10,10 +10,11 @@
  * their places are.
  *
  * Steps are in an order that respects their dependencies: deps of a step are indices of earlier steps. One rule makes
- * plans checkable: what a step reads from a DST or TEMP buffer was written by exactly one step, that step is among the
- * direct deps of the reader, and the part that it wrote contains the part that is read. Nothing in DST or TEMP is
- * written twice in one run. A step that depends on a SEND waits until the message has been read, so that its memory may
- * change.
+ * plans checkable: what a step reads from a TEMP buffer was written by exactly one step, that step is among the direct
+ * deps of the reader, and the part that it wrote contains the part that is read. What a step reads from a DST buffer
+ * may have been written by several steps; all of them are among its direct deps, and all elements have the same value
+ * (the same terms, folded in the same order). Nothing in DST or TEMP is written twice in one run. A step that depends
+ * on a SEND waits until the message has been read, so that its memory may change.
  *
  *   COPY    part 0 is read, part 1 is written, cast on the way.
  *   REDUCE  parts 1.. are read and folded by `op` in this order in the accumulation dtype of the

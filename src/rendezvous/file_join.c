@@ -35,10 +35,8 @@
 
 #define LOOK_NS INT64_C(500000)
 #define LOOK_MOST_NS INT64_C(20000000) /* of rank 0 */
-#define LOOKS_EACH 64 /* of 64 looks of rank 0 one asks for each file by its name: lists of NFS may be old */
-#define LOOKS_LOST                                                                                     \
-    4 /* looks of a rank that finds neither its hello nor its number, before it writes its hello again \
-       */
+#define LOOKS_EACH 64 /* of this many looks of rank 0, one asks for each file by its name: lists of NFS may be old */
+#define LOOKS_LOST 4  /* looks of a rank without its hello and its number, before it writes its hello again */
 
 /* What each of these files holds: the rank's number, its process, how many ranks it expects and, from rank 0, its
  * room. */

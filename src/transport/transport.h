@@ -116,6 +116,9 @@ struct transport {
     int (*read)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
+    /* A number that is 0 as long as no rank is gone, and grows when one is: a caller that watches all ranks asks `gone`
+     * only then. NULL: it is not known. */
+    uint64_t (*departures)(struct transport_link *l);
 };
 
 static inline int transport_in_vain(const struct transport_ask *ask)

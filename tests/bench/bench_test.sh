@@ -187,20 +187,38 @@ if [ -n "${WEFT_PYTHON:-}" ]; then
     run memory -n 1 --sizes 16K --save "$work/memory.json" "${quick[@]}"
     run overlap --rounds 3 --bytes 64K --json
     cp "$work/out" "$work/overlap.json"
+    run pairs --pairs 4 --bytes 64K -n 3 --rounds 1 --json
+    cp "$work/out" "$work/pairs.json"
+    "$WEFT_PYTHON" -c 'import json, sys; d = json.load(open(sys.argv[1])); assert len(d["pairs"]) == 4 and len(d["deciles"]) == 11' \
+        "$work/pairs.json" || complain "$what: not the JSON that was expected"
     echo '{"title": "one machine", "cpu": "this"}' >"$work/machine.json"
     mkdir -p "$work/docs/pictures"
     cp "$work/a.svg" "$work/docs/pictures/here-coll.svg"
     for name in here there; do
         "$WEFT_PYTHON" "$document" collect "$work/$name.json" machine="$work/machine.json" coll="$work/coll.json" \
-            reshard="$work/reshard.json" halo="$work/halo.json" many="$work/many.json" memory="$work/memory.json" overlap="$work/overlap.json" ||
+            reshard="$work/reshard.json" halo="$work/halo.json" many="$work/many.json" memory="$work/memory.json" overlap="$work/overlap.json" \
+            pairs="$work/pairs.json" ||
             complain "$document collect"
     done
     "$WEFT_PYTHON" "$document" document "$work/docs/benchmarks.md" "$work/here.json" "$work/there.json" || complain "$document"
-    for lines in '^### 12' '^!\[ 1' '^| 2 | 256x256 2' '^| 2 | 3d x faces 2' '^| thread 2'; do
+    for lines in '^### 14' '^!\[ 1' '^| 2 | 256x256 2' '^| 2 | 3d x faces 2' '^| thread 2'; do
         [ "$(grep -c -- "${lines% *}" "$work/docs/benchmarks.md")" -eq "${lines##* }" ] ||
             complain "the document has not ${lines##* } lines with ${lines% *}"
     done
 fi
+
+# Random pairs: the same numbers give the same pairs, a pair can be run alone, and what is not a pair is refused.
+for how in "" "--threads --private"; do
+    run pairs --pairs 12 --bytes 64K -n 4 --rounds 1 $how
+    grep -q '^The worst, and how to run each again:' "$work/out" || complain "$what: no worst pairs"
+    sed -n 's/^ *[0-9.]*  \(.* -> .*\)/\1/p' "$work/out" | head -n 12 >"$work/pairs"
+    [ "$(wc -l <"$work/pairs")" -eq 12 ] || complain "$what: not twelve pairs"
+    run pairs --pairs 1 --from 0 --bytes 64K -n 4 --rounds 1 $how
+    grep -qF -- "$(head -n 1 "$work/pairs")" "$work/out" || complain "$what: the first pair is another one"
+    run pairs --pair "$(head -n 1 "$work/pairs")" --rounds 1 $how
+done
+"$WEFT_BIN" bench pairs --pair 'f32[8] @x2' >"$work/out" 2>"$work/err" && complain "bench pairs: half a pair is taken"
+[ -s "$work/err" ] || complain "bench pairs: half a pair is refused without a word"
 
 # The MPI libraries, where they are: what they do is right too, and they leave nothing.
 if [ -x "$WEFT_BUILD_DIR/bench/peer_openmpi" ] && command -v mpirun.openmpi >/dev/null; then

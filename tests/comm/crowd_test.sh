@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Many ranks on one machine by sockets: one of them computes and all others wait for it. Nobody is taken for dead, though the
+# Many ranks on one machine by sockets, and on several hosts that are played here: one of them computes and all others wait for it. Nobody is taken for dead, though the
 # machine has more packets to carry than it can if all of them are probed. And ranks that may have few files open: they get more if
 # they may, and otherwise say that they lack files; no other rank is called dead.
 set -u
@@ -11,12 +11,28 @@ mkdir "$work/t" && export TMPDIR=$work/t
 failed=0
 complain() { echo "FAILED: $1"; head -c 2000 "$work/out"; failed=1; }
 
-sizes=48 length=6
-[ "${WEFT_TEST_SHARE:-100}" = full ] && sizes="64 128 256 512" length=60
+# alone RANKS [OPTIONS]: rank 0 computes for $length seconds while the others wait; `times` times
+sizes=48 hosts="8" on_hosts=48 length=6 times=1
+[ "${WEFT_TEST_SHARE:-100}" = full ] && sizes="64 128 256 512" hosts="8 16 32" on_hosts=512 length=60 times=10
+alone()
+{
+    local n=$1 i
+    shift
+    for i in $(seq "$times"); do
+        WEFT_DEADLINE_MS=200000 timeout 250 "$WEFT_BIN" run -n "$n" "$@" -- "$ranks" "$length" >"$work/out" 2>&1 </dev/null ||
+            complain "$n ranks, $*, of which one computes for $length s, time $i: exit code $?"
+    done
+}
 for n in $sizes; do
-    WEFT_DEADLINE_MS=200000 timeout 250 "$WEFT_BIN" run -n "$n" --on tcp: -- "$ranks" "$length" >"$work/out" 2>&1 </dev/null ||
-        complain "$n ranks, of which one computes for $length s: exit code $?"
+    alone "$n" --on tcp:
 done
+if "$WEFT_BIN" run -n 2 --hosts 2 -- true >"$work/out" 2>&1; then
+    for h in $hosts; do
+        alone "$on_hosts" --hosts "$h"
+    done
+else
+    echo "not on several hosts: $(cat "$work/out")"
+fi
 
 # few LIMIT RANKS URL [OPTIONS]: with that limit of files, which cannot be raised, an error names the limit, and nothing else is said
 few()

@@ -118,7 +118,8 @@ static void late_sender(struct ranks_rank *r)
     else
         RANKS_CHECK(r, (data = calloc(1, bytes)));
     weft_view view = WEFT_VIEW(data, bytes);
-    RANKS_OK(r, weft_bind(plan, r->comm, r->rank ? &view : NULL, r->rank ? NULL : &view, NULL, &x));
+    weft_bind_opts opts = {.size = sizeof opts, .ways = "-assist"}; /* it depends on the number of cores */
+    RANKS_OK(r, weft_bind(plan, r->comm, r->rank ? &view : NULL, r->rank ? NULL : &view, &opts, &x));
     RANKS_CHECK(r, says(r->comm, "\"state\": \"bound\""));
     RANKS_CHECK(r, says(r->comm, "\"call\": \"weft_bind\""));
     if (r->rank == 0) {

@@ -115,6 +115,33 @@ static void rank_that_leaves_after_a_barrier_counts_as_come(void **state)
     play("auto", "abb", leave_early);
 }
 
+/* Rank 1, the first of its host, has entered a barrier whose time ran out, and closes its comm. When rank 2, of its
+ * host, enters, no rank is left that could relay the votes of that host: ranks 0 and 2 must not wait for that. */
+static int leave_open(weft_comm *c, struct scene *s)
+{
+    int rank = weft_comm_rank(c), err = 0;
+    if (rank == 1) {
+        if (weft_comm_barrier(c, 0) != WEFT_ETIMEOUT)
+            err = -1000;
+    } else {
+        if (rank == 2 && !wait_for(s, 1))
+            err = -1001;
+        int met = weft_comm_barrier(c, 20 * SECOND);
+        if (!err && (met != WEFT_EPEER || !strstr(weft_errmsg(), "rank 1")))
+            err = met ? met : -1002;
+    }
+    weft_comm_close(c);
+    if (rank == 1)
+        come_to(s, 1);
+    return err;
+}
+
+static void first_rank_that_leaves_a_barrier_open_is_named(void **state)
+{
+    (void)state;
+    play("auto", "abb", leave_open);
+}
+
 /* One exec stays as it is while another is bound again and again; both are right in between. */
 static int bind_again(weft_comm *c, struct scene *s)
 {
@@ -260,6 +287,7 @@ static void data_of_a_rank_that_left_arrives_during_a_put(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_leaves_after_a_barrier_counts_as_come),
+                                       cmocka_unit_test(first_rank_that_leaves_a_barrier_open_is_named),
                                        cmocka_unit_test(rebinding_one_exec_leaves_the_others_right),
                                        cmocka_unit_test(data_of_a_rank_that_left_after_sending_arrives),
                                        cmocka_unit_test(exec_closed_instead_of_run_fails_the_peers_run),

@@ -1,7 +1,8 @@
 /* Ranks that are killed, and a second one while the survivors of the first agree, open a comm again and go on: all that
- * live get the same lists, within the time that is promised, and go on together in the end. The ranks close their execs
- * before they ask, which ends connections with large messages in flight. On shm:, and between hosts on the wire that
- * WEFT_WIRE names and on auto: with it. */
+ * live get the same lists, within the time that is promised, and go on together in the end. The first one is killed
+ * while the ranks run, bind, split, are in barriers of a window or of the comm, exchange messages, or are in no call.
+ * The ranks close their execs before they ask, which ends connections with large messages in flight. On shm:, and
+ * between hosts on the wire that WEFT_WIRE names and on auto: with it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <signal.h>
@@ -23,13 +24,18 @@
 #include "support/share.h"
 #include "support/soon.h"
 #include "support/suite.h"
+#include "weft/halo.h"
 
 #define MOST 6
 #define TRIES 6
 #define HANGS 60
 
+enum phase { RUNS, BINDS, SPLITS, WINDOWS, EXCHANGES, BARRIERS, IDLE, PHASES };
+static const char *const phase_names[] = {"runs", "binds", "splits", "windows", "exchanges", "barriers", "idle"};
+
 struct life {
     char url[64];
+    enum phase phase; /* in which the first rank is killed */
     int ranks, hosts; /* hosts 0: shm: */
     int victim, second;
     int64_t after_ns, second_after_ns; /* from the start of the runs on; from when the second one knows of the first */
@@ -87,6 +93,69 @@ static int work(weft_comm *c, int times, atomic_int *ready, char text[300])
             err = -1000;
     while (made > 0)
         pair_release(&pairs[--made]);
+    return err;
+}
+
+static int split_once(weft_comm *c)
+{
+    int all[MOST] = {0, 1, 2, 3, 4, 5};
+    weft_comm *child = NULL;
+    int err = weft_comm_split(c, all, (size_t)weft_comm_size(c), &child);
+    if (!err)
+        err = weft_comm_barrier(child, WEFT_DEADLINE);
+    weft_comm_close(child);
+    return err;
+}
+
+static int bind_once(weft_comm *c)
+{
+    struct pair p = {.x = NULL};
+    int err = make(&p, c, false);
+    pair_release(&p);
+    return err;
+}
+
+static int exchange_once(weft_halo *h)
+{
+    weft_message *left = NULL, *right = NULL;
+    int err = weft_halo_exchange(h, NULL, NULL, &left, &right);
+    weft_message_free(left);
+    weft_message_free(right);
+    return err;
+}
+
+/* In no call until the rank is killed. */
+static int idle_once(weft_comm *c, const struct life *l, struct told *told)
+{
+    for (int64_t until = clock_now() + HANGS * SECOND;
+         !atomic_load(&told->rank[l->victim].killed_at) && clock_now() < until;)
+        pause_ns(200000);
+    return weft_comm_barrier(c, WEFT_DEADLINE);
+}
+
+/* Until something fails; the text says what. */
+static int work_in(weft_comm *c, const struct life *l, struct told *told, char text[300])
+{
+    weft_window *w = NULL;
+    weft_halo *h = NULL;
+    if (l->phase == RUNS)
+        return work(c, 1 << 30, &told->ready, text);
+    int err = weft_window_open(c, NULL, 0, 1, &w);
+    if (!err)
+        err = weft_halo_open(c, true, NULL, &h);
+    atomic_fetch_add(&told->ready, 1);
+    while (!err)
+        switch (l->phase) {
+        case BINDS: err = bind_once(c); break;
+        case SPLITS: err = split_once(c); break;
+        case WINDOWS: err = weft_window_barrier(w, WEFT_DEADLINE); break;
+        case EXCHANGES: err = exchange_once(h); break;
+        case IDLE: err = idle_once(c, l, told); break;
+        default: err = weft_comm_barrier(c, WEFT_DEADLINE); break;
+        }
+    snprintf(text, 300, "%s", weft_errmsg());
+    weft_halo_close(h);
+    weft_window_close(w);
     return err;
 }
 
@@ -163,7 +232,7 @@ static void live(const struct life *l, int rank, struct told *told)
         return;
     }
     t->left = l->ranks;
-    int err = work(first, 1 << 30, &told->ready, t->text);
+    int err = work_in(first, l, told, t->text);
     atomic_store(&t->knew_at, clock_now());
     t->code = err == WEFT_EPEER ? 0 : -2000;
     c = first;
@@ -183,8 +252,9 @@ static void live(const struct life *l, int rank, struct told *told)
 
 static void print_logs(const struct life *l, const struct told *told)
 {
-    print_message("%s, %d ranks on %d hosts, %d killed after %lld us, %d after %lld us\n", l->url, l->ranks, l->hosts,
-                  l->victim, (long long)l->after_ns / 1000, l->second, (long long)l->second_after_ns / 1000);
+    print_message("%s, %d ranks on %d hosts, %s: %d killed after %lld us, %d after %lld us\n", l->url, l->ranks,
+                  l->hosts, phase_names[l->phase], l->victim, (long long)l->after_ns / 1000, l->second,
+                  (long long)l->second_after_ns / 1000);
     for (int r = 0; r < l->ranks; r++)
         print_message("rank %d: %s %s\n", r, told->rank[r].text, told->rank[r].log);
 }
@@ -207,6 +277,10 @@ static void judge(const struct life *l, const struct told *told)
             continue;
         int64_t after = atomic_load(&told->rank[r].knew_at) - killed_at;
         bool same = true;
+        if (after > 2 * SECOND || told->rank[r].slowest > (l->hosts ? 5 : 2) * SECOND)
+            print_message("rank %d: knew after %lld ms, slowest call %lld ms; %s, %d killed while %s, %s\n", r,
+                          (long long)(after / MS), (long long)(told->rank[r].slowest / MS), l->url, l->victim,
+                          phase_names[l->phase], told->rank[r].log);
         for (int i = 0, k = 0; i < l->ranks; i++)
             if (i != l->victim && i != l->second)
                 same &= k < told->rank[r].left && told->rank[r].list[k++] == i;
@@ -270,6 +344,7 @@ static void campaign(bool hosts, bool second, int64_t lives, uint64_t number)
         if (second)
             l.second = (l.victim + (int)random_in(&r, 1, l.ranks - 1)) % l.ranks;
         l.second_after_ns = moment(&r, 20 * MS);
+        l.phase = second ? (enum phase)(i / 2 % PHASES) : RUNS;
         l.hosts = !hosts ? 0 : i % 2 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
         snprintf(l.url, sizeof l.url, "%s:left-%ld-%lld",
                  !hosts  ? "shm"
@@ -300,7 +375,7 @@ static void survivors_of_two_deaths_agree(void **state)
 {
     (void)state;
     hosts_need_wire();
-    campaign(true, true, test_share(12, 500), 13);
+    campaign(true, true, test_share(12, 1000), 13); /* every other one on auto: */
 }
 
 /* ---- a comm of which only another one, split from it, has found out ---- */

@@ -438,18 +438,20 @@ static void messages_of_one_sender_are_right(void **state)
             ranks_run(2, &(weft_comm_opts){.staged = staged}, run_turned, NULL, NULL);
 }
 
-/* ---- a sender that waits, receivers that come late ---- */
+/* ---- messages that both ends copy ---- */
 
-/* Rank 0 sends and has nothing else to do. Which rank comes late is different in each run. */
-static void run_sender_waits(struct ranks_rank *r)
+/* Rank 0 sends and has nothing else to do, so it copies a part where each rank has a core. Which rank comes late is
+ * different in each run. */
+static void run_assisted(struct ranks_rank *r)
 {
     static const struct pair pairs[] = {{"u8[400003] @x1=0", "u8[400003] @x1=1", ~0U},
                                         {"f32[50001] @x1=0", "f32[50001] @x2", ~0U},
                                         {"u8[5] @x1=0", "u8[5] @x1=1", ~0U},
-                                        {"f64[9000] @x1=0", "f32[9000] @x1=1", ~0U}};
+                                        {"f64[9000] @x1=0", "f32[9000] @x1=1", ~0U},
+                                        {"f32[300,301] @x1=0", "bf16[300,301] @x1=1", ~0U}};
     struct random rnd = {(uint64_t)r->rank + 7};
     struct model m;
-    RANKS_OK(r, model_make(&m, r, pairs, 4, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
+    RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
     for (int seed = 0; seed < 24; seed++) {
         model_fill(&m, seed);
         if (seed % 3 == r->rank)
@@ -466,14 +468,14 @@ static void run_sender_waits(struct ranks_rank *r)
     model_free(&m);
 }
 
-static void messages_of_a_waiting_sender_are_right(void **state)
+static void assisted_copies_are_right(void **state)
 {
     (void)state;
     for (int64_t bucket = 0; bucket <= 1 << 18; bucket += 1 << 17)
         for (int progress = 0; progress < 2; progress++)
             if (conformance_takes((int)(bucket >> 17) + progress))
-                ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_sender_waits,
-                          &bucket, NULL);
+                ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_assisted, &bucket,
+                          NULL);
 }
 
 /* Binding again to memory that must be staged is refused, by the other rank's view; what was bound before goes on. */
@@ -496,7 +498,7 @@ static void run_refused(struct ranks_rank *r)
     free(private);
 }
 
-static void run_goes_on_after_a_refused_rebind(void **state)
+static void assisted_run_goes_on_after_a_refused_rebind(void **state)
 {
     (void)state;
     ranks_run(2, NULL, run_refused, NULL, NULL);
@@ -545,8 +547,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_mixtures_of_execs_are_right),
         cmocka_unit_test(sender_far_ahead_of_a_late_rank_is_right),
         cmocka_unit_test(messages_of_one_sender_are_right),
-        cmocka_unit_test(messages_of_a_waiting_sender_are_right),
-        cmocka_unit_test(run_goes_on_after_a_refused_rebind),
+        cmocka_unit_test(assisted_copies_are_right),
+        cmocka_unit_test(assisted_run_goes_on_after_a_refused_rebind),
         cmocka_unit_test(message_is_kept_until_its_fold_and_copy_are_done),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_everywhere, tests));

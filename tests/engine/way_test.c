@@ -131,7 +131,7 @@ static void all_can_be_switched_off_together(void **state)
 /* Threads have one environment, so the ranks differ in their bind options. */
 static void run_differently(struct ranks_rank *r)
 {
-    weft_bind_opts opts = {.size = sizeof opts, .ways = r->rank % 2 ? "-eager,-weave" : "-push"};
+    weft_bind_opts opts = {.size = sizeof opts, .ways = r->rank % 2 ? "-eager,-weave" : "-assist,-push"};
     struct model m = {.r = r};
     RANKS_OK(r, model_make(&m, r, sets[(size_t)(uintptr_t)r->arg], pairs_of((size_t)(uintptr_t)r->arg),
                            &(weft_lower_opts){0}));

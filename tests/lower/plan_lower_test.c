@@ -168,10 +168,36 @@ static void all_pairs_lower_to_one_valid_plan(void **state)
         weft_layout_free(held[i]);
 }
 
+/* Each stage of halving has three steps (send, receive, fold) with five parts, and each stage of doubling two with two:
+ * neighbouring slices go as one. */
+static void doubling_grows_with_the_logarithm_of_the_group(void **state)
+{
+    (void)state;
+    for (int stages = 2; stages <= 12; stages += 5) {
+        int ranks = 1 << stages;
+        char text[2][64];
+        snprintf(text[0], sizeof text[0], "f32[2,8192] @x%d +sum(x)", ranks);
+        snprintf(text[1], sizeof text[1], "f32[2,8192] @x%d", ranks);
+        weft_layout *a = parse(text[0]), *b = parse(text[1]);
+        for (int r = 0; r < ranks; r += ranks / 4 + 1) {
+            weft_plan *p;
+            weft_lower_opts o = {.size = sizeof o, .algorithm = "doubling"};
+            assert_int_equal(weft_lower(&(weft_move){"w", a, b}, 1, r, &o, &p), 0);
+            assert_int_equal(p->nsteps, 5 * stages);
+            assert_int_equal(p->nparts, 7 * stages);
+            assert_true(p->scratch <= 2 * 65536 + stages * 128);
+            weft_plan_free(p);
+        }
+        weft_layout_free(a);
+        weft_layout_free(b);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair_lowers_to_a_valid_plan),
                                        cmocka_unit_test(each_algorithm_lowers_to_valid_plans),
-                                       cmocka_unit_test(all_pairs_lower_to_one_valid_plan)};
+                                       cmocka_unit_test(all_pairs_lower_to_one_valid_plan),
+                                       cmocka_unit_test(doubling_grows_with_the_logarithm_of_the_group)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

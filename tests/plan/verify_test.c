@@ -266,9 +266,8 @@ static void wrong_plans_are_explained(void **state)
         {edit_length, "verify: rank 0 step 0 (send to rank 1) sends 6 B to rank 1, which receives 8 B in step 1"},
         {edit_spot,
          "verify: rank 0 step 6 (receive from rank 1): 'gradient/0'[4:8] is not at 3 of dim 0 of rank 0's destination"},
-        {edit_read_spot,
-         "verify: rank 0 step 5 (send to rank 1) reads 'gradient/0'[0:4], not all of which one step has "
-         "written, at this place, before it"},
+        {edit_read_spot, "verify: rank 0 step 5 (send to rank 1) reads 'gradient/0'[0:4], not all of which has been "
+                         "written, at this place, before it"},
         {edit_kind, "verify: rank 0 step 5 (send to rank 1) has no receive: rank 0 sends 2 messages to rank 1, which "
                     "receives 1"},
     };
@@ -284,6 +283,46 @@ static void wrong_plans_are_explained(void **state)
     weft_plan *none[3] = {s.p[0], NULL, s.p[2]};
     assert_int_equal(weft_plan_verify((const weft_plan *const *)none, 3), WEFT_EMISMATCH);
     free_set(&s);
+}
+
+/* By doubling, rank r of 4: 0 send, 1 receive, 2 fold, 3 send, 4 receive, 5 fold, 6 send, 7 receive, 8 send, 9 receive.
+ * Step 8 sends what steps 5 and 7 have written. */
+static struct set doubling_set(const char *src, const char *dst)
+{
+    struct set s = {.n = 4};
+    weft_layout *a = sample_layout(src), *b = sample_layout(dst);
+    weft_lower_opts o = {.size = sizeof o, .algorithm = "doubling"};
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(weft_lower(&(weft_move){"w", a, b}, 1, r, &o, &s.p[r]), 0);
+    weft_layout_free(a);
+    weft_layout_free(b);
+    return s;
+}
+
+static void reads_of_what_several_steps_write_are_checked(void **state)
+{
+    (void)state;
+    const char *src = "f32[16] @x4 +sum(x)", *dst = "f32[16] @x4";
+    struct set s = doubling_set(src, dst);
+    struct plan_step *send = &s.p[0]->steps[8];
+    assert_int_equal(send->ndeps, 2);
+    s.p[0]->deps[send->dep + 1] = s.p[0]->deps[send->dep];
+    expect(&s, "verify: rank 0 step 8 (send to rank 2) reads 'w'[0:8] without waiting for rank 0 step 7 (receive from "
+               "rank 1), which writes it");
+    s = doubling_set(src, dst);
+    struct plan_part *one = part(&s, 0, 5, 1), *two = part(&s, 0, 5, 2), was = *one;
+    *one = *two;
+    *two = was;
+    expect(&s, "verify: rank 0 reads 'w'[0:8], in which not all elements have the same terms in the same order");
+    s = doubling_set(src, dst);
+    for (int r = 0; r < 4; r += 2) /* the first two elements stand elsewhere in what rank 0 sends */
+        part(&s, (size_t)r, r ? 9 : 8, 0)->count = s.p[r]->runs[part(&s, (size_t)r, r ? 9 : 8, 0)->runs].len = 6;
+    s.p[0]->spots[part(&s, 0, 8, 0)->spots].to = 2;
+    s.p[0]->steps[8].bytes = s.p[2]->steps[9].bytes = 24;
+    s.p[0]->stated -= 8;
+    expect(&s,
+           "verify: rank 0 step 8 (send to rank 2) reads 'w'[0:6], not all of which has been written, at this place, "
+           "before it");
 }
 
 static void slots_written_never_or_twice_are_refused(void **state)
@@ -432,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(folds_unlike_the_layout_are_refused),
         cmocka_unit_test(reads_of_ghosts_are_refused),
         cmocka_unit_test(wrong_plans_are_explained),
+        cmocka_unit_test(reads_of_what_several_steps_write_are_checked),
         cmocka_unit_test(slots_written_never_or_twice_are_refused),
         cmocka_unit_test(circular_waits_are_refused),
         cmocka_unit_test(wrong_identities_are_refused),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, eager messages, shared work, the progress lock and survivors, checked by spin in all
+# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work, the progress lock and survivors, checked by spin in all
 # orders in which ranks can act: nothing is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -62,6 +62,8 @@ right eager -DTINY -DMUTUAL
 right eager -DMIXED -DSLOTS=2 -DRUNS=4
 right eager -DMUTUAL -DANSWERED -DRUNS=4
 right eager -DTINY -DMUTUAL -DANSWERED -DRUNS=4
+right assist
+right assist -DPIECES=1
 right jobs
 right jobs -DN=2 -DRUNS=3
 right jobs -DDIES=1 -DRUNS=1
@@ -69,6 +71,8 @@ right jobs_pairs -DSHARES=1
 right jobs_pairs -DN=2 -DRUNS=3
 right jobs_pairs -DDIES=1 -DRUNS=1
 right survive
+right tree -DAWAKE
+right tree -DAWAKE -DHOSTS
 optimise=-O1 # for more states, worth the time to compile
 right barrier -DPAIRS -DAPART -DROUNDS=1
 right barrier -DVOTES -DROUNDS=1
@@ -76,6 +80,13 @@ right slots
 right slots -DPUSH
 right eager -DN=3 -DSLOTS=1 -DTELLS=1 -DRUNS=2
 right progress_lock -DRUNS=1
+right tree -DAWAKE -DROUNDS=3
+right tree -DAWAKE -DN=4 -DROUNDS=1
+right tree -DSTRONG
+right tree -DSTRONG -DHOSTS
+right relay
+right relay -DFAN
+right relay -DAT=0 -DFAULTS=0 -DROUNDS=4
 if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right wake -DN=4 -DLATE_DISARM
     right jobs_pairs
@@ -92,6 +103,17 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     right slots -DPULL
     right progress_lock
     right progress_lock -DRUNS=3
+    right tree # 9 million states
+    right tree -DHOSTS
+    right tree -DSTRONG -DROUNDS=3
+    right tree -DAWAKE -DN=4
+    right tree -DAWAKE -DSTRONG -DN=4 -DROUNDS=3
+    right tree -DAWAKE -DSTRONG -DN=5
+    right relay -DAT=0
+    right relay -DROUNDS=3
+    for shape in -DAT=1 -DAT=0 -DFAN; do
+        right relay -DFAULTS=2 -DROUNDS=1 $shape
+    done
     right survive -DDEATHS=2
     right survive -DN=4
     right survive -DBALLOTS=3 -DDEATHS=0 # with a death it is right, too, but takes 2.4 GB and minutes
@@ -139,6 +161,10 @@ broken "$wrong" eager -DMIXED -DSLOTS=1 -DTELLS=1
 broken "$wrong" eager -DNO_RELEASE
 broken "$wrong" eager -DTINY -DONE_NUMBER
 broken "$wrong" eager -DN=3 -DSLOTS=1 -DTELLS=1 -DRUNS=2 -DONE_ASKED
+for fault in SENDER_FIRST TWO_STEPS EARLY_DONE; do
+    broken "$wrong" assist -D$fault
+done
+broken "$stuck" assist -DNO_RUN
 for fault in TWO_STEPS TOO_EARLY EARLY_OVER; do
     broken "$wrong" jobs -D$fault
     broken "$wrong" jobs_pairs -D$fault
@@ -154,4 +180,26 @@ for fault in NO_PROMISE FORGETS NO_MAJORITY COUNT_LIST EARLY GUESSES; do
 done
 broken "$wrong" survive -DLOWEST -DBALLOTS=3
 broken "$wrong" survive -DUNHEARD -DBALLOTS=3
+for fault in NO_RELEASE NO_ACQUIRE NO_RELEASE_MET NO_ACQUIRE_MET LATE_TALLY ONE_VOTE NOT_LAST FIRSTS_ONLY; do
+    broken "$wrong" tree -DAWAKE -D$fault
+done
+broken "$wrong" tree -DAWAKE -DLATE_READ -DROUNDS=3
+for fault in RESETS TWO_STEPS; do
+    broken "$stuck" tree -DAWAKE -D$fault
+done
+for fault in COUNT_FIRST LATE_BELL NO_CHECK SET_COUNT EARLY_LOOK TOP_ONLY; do
+    broken "$stuck" tree -DSTRONG -D$fault
+done
+for fault in COUNT_FIRST EARLY_LOOK; do
+    broken "$stuck" tree -DSTRONG -DHOSTS -D$fault
+done
+broken "$wrong" tree -DAWAKE -DHOSTS -DNO_RELEASE_MET
+for shape in -DAT=1 -DFAN; do
+    for fault in NOT_ALL OLD_BALLOT OWN_RESULT FAREWELL LATE_DOWN; do
+        broken "$wrong" relay $shape -D$fault
+    done
+    for fault in SILENT NO_FORWARD TELLS_UP BLIND_ABOVE BLIND_LEFT NO_RELAY; do
+        broken "$stuck" relay $shape -D$fault
+    done
+done
 exit "$failed"

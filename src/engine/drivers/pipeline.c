@@ -8,7 +8,8 @@
  * come last. Each part of a pass moves about 256 KiB, so that no part holds up the others.
  *
  * Counters only grow. Message k of run r (both from 0) of a channel with n messages in a run:
- *   pulled, staged   is launched when `ready` reaches r*n + k + 1, and has been read when `done` does
+ *   pulled, staged   is launched when `ready` reaches r*n + k + 1, and has been read when `done` does; both ends read a
+ *                    message that is assisted (ways/assist.c)
  *   pushed           may be written when `done` reaches r*n + k + 1, and has been written when `ready` does
  *   eager            is launched when its slot has the number of the run; every EAGER_SLOTS / 2 runs `done` says that
  *                    the messages of all runs before have been read
@@ -235,6 +236,8 @@ static bool pass(weft_exec *x, bool idle)
         moved |= weave_pass(x, idle);
     if (!moved)
         moved = drain(x, p->lazy, &p->lazy_head, &p->lazy_tail);
+    if (!moved && p->assists)
+        moved = p->assists->assist(x);
     if (!p->left && x->run % (EAGER_SLOTS / 2) == 0)
         free_slots(x);
     return moved;

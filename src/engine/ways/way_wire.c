@@ -25,62 +25,38 @@
 
 /* ---- bind ---- */
 
-/* Counts the messages of one kind with each rank on another host. Returns the number of these ranks. */
-static uint32_t tally(const weft_exec *x, int kind, uint32_t *count)
+static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *steps, uint32_t all)
 {
-    uint32_t channels = 0;
-    for (size_t s = 0; s < x->plan->nsteps; s++) {
-        const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == kind && transport_elsewhere(x->comm->link, st->peer))
-            channels += !count[st->peer]++;
-    }
-    return channels;
-}
-
-static int make_channels(const weft_exec *x, struct program *p, int kind, const uint32_t *count,
-                         struct wire_channel **of)
-{
-    const weft_comm *c = x->comm;
     struct wire_channels *wired = &p->wired;
-    for (int i = 1; i < c->size; i++) { /* from the next rank on, as for ranks of this host */
-        int r = (c->rank + i) % c->size;
-        if (!count[r])
-            continue;
+    for (uint32_t at = 0, n; at < all; at += n) {
         struct wire_channel *ch = &wired->channels[wired->n++];
-        ch->peer = r;
+        n = program_run(x, steps + at, all - at);
+        ch->peer = x->plan->steps[steps[at]].peer;
         ch->sends = kind == PLAN_SEND;
-        ch->messages = program_take(p, count[r], sizeof *ch->messages);
+        ch->messages = program_take(p, n, sizeof *ch->messages);
         if (!ch->messages)
             return error_nomem();
-        of[r] = ch;
-    }
-    for (uint32_t s = 0; s < x->plan->nsteps; s++) {
-        const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind != kind || !transport_elsewhere(c->link, st->peer))
-            continue;
-        struct wire_channel *ch = of[st->peer];
-        ch->messages[ch->n++].step = s;
-        p->steps[s].offer = OFFER_WIRE;
-        p->steps[s].way = &way_wire;
+        for (uint32_t k = at; k < at + n; k++) {
+            ch->messages[ch->n++].step = steps[k];
+            p->steps[steps[k]].offer = OFFER_WIRE;
+            p->steps[steps[k]].way = &way_wire;
+        }
     }
     return 0;
 }
 
 int way_wire_outline(weft_exec *x, struct program *p)
 {
-    size_t size = (size_t)x->comm->size;
     if (!x->comm->link->hosts)
         return 0;
-    uint32_t *recvs = program_take(p, size, sizeof *recvs), *sends = program_take(p, size, sizeof *sends);
-    struct wire_channel **of = program_take(p, size, sizeof *of);
-    if (!recvs || !sends || !of)
-        return error_nomem();
-    uint32_t n = tally(x, PLAN_RECV, recvs) + tally(x, PLAN_SEND, sends);
-    p->wired.channels = program_take(p, n, sizeof *p->wired.channels);
+    uint32_t nins, nouts, *steps = p->urgent, *spare = p->lazy; /* queues that the run uses */
+    uint32_t recvs = program_messages(x, PLAN_RECV, true, steps, spare, &nins);
+    uint32_t sends = program_messages(x, PLAN_SEND, true, steps + recvs, spare, &nouts);
+    p->wired.channels = program_take(p, nins + nouts, sizeof *p->wired.channels);
     if (!p->wired.channels)
         return error_nomem();
-    int err = make_channels(x, p, PLAN_RECV, recvs, of);
-    return err ? err : make_channels(x, p, PLAN_SEND, sends, of);
+    int err = make_channels(x, p, PLAN_RECV, steps, recvs);
+    return err ? err : make_channels(x, p, PLAN_SEND, steps + recvs, sends);
 }
 
 int way_wire_tags(weft_exec *x, struct program *p)

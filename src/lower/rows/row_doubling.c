@@ -51,6 +51,84 @@ static int doubling(const struct group *g, struct slice *b, int32_t stage)
     return rc;
 }
 
+/* ---- slices that are joined ---- */
+
+/* The slices of an allreduce are cuts of one piece, and a run of members has cuts that lie side by side. If the piece
+ * is one box that fits into a message, and values are sent in the destination's dtype, the slices of a run go as one:
+ * a stage then has one part and one fold, and a plan grows with the logarithm of the group's size, not with the size.
+ */
+static int joins(const struct group *g, struct slice *whole, bool *out)
+{
+    int rc = slice_open_cuts(g, 0, g->size, g->size, whole);
+    *out = !rc && slice_is_plain(whole) && g->j->wire == g->j->dst->dtype;
+    return rc;
+}
+
+/* The run of `width` members from `from` on, where it is in `of`. */
+static int run_within(const struct group *g, int64_t from, int64_t width, const struct slice *of, struct slice *out)
+{
+    int rc = slice_open_cuts(g, from, width, g->size, out);
+    if (!rc)
+        slice_within(out, of);
+    return rc;
+}
+
+static int halve_joined(const struct group *g, struct slice *have)
+{
+    const struct job *j = g->j;
+    int acc = j->src->dtype, rc = 0;
+    int32_t stage = 0;
+    for (int64_t width = g->size / 2; width >= 1 && !rc; width /= 2, stage++) {
+        int64_t partner = g->me ^ width;
+        int peer = slice_group_rank(g, partner);
+        bool last = width == 1;
+        struct slice theirs, in[2];
+        rc = run_within(g, run_start(partner, width), width, have, &theirs);
+        if (!rc)
+            rc = slice_send(&theirs, stage, peer, acc);
+        if (!rc)
+            rc = run_within(g, run_start(g->me, width), width, have, &in[0]);
+        if (rc)
+            return rc;
+        in[1] = in[0]; /* the lower member's term first */
+        struct slice *got = &in[g->me > partner ? 0 : 1];
+        rc = slice_places(got);
+        if (!rc)
+            rc = slice_recv_temp(got, stage, peer, acc);
+        if (!rc)
+            rc = slice_fold(in, 2, stage, last, false, last ? row_div(j, g->size) : 0, have);
+        acc = dtype_acc(j->src->dtype);
+    }
+    return rc;
+}
+
+/* mine: this member's finished slice, in the destination. Whatever is sent lies there, and is complete when the slices
+ * of all stages before have come. */
+static int doubling_joined(const struct group *g, const struct slice *mine, int32_t stage)
+{
+    uint32_t nodes[64];
+    size_t n = 0;
+    int rc = 0;
+    if (mine->n)
+        nodes[n++] = mine->node[0];
+    for (int64_t width = 1; width < g->size && !rc; width *= 2, stage++) {
+        int64_t partner = g->me ^ width;
+        int peer = slice_group_rank(g, partner);
+        struct slice out, in;
+        rc = slice_open_cuts(g, run_start(g->me, width), width, g->size, &out);
+        out.space = PLAN_DST;
+        if (!rc)
+            rc = slice_send_after(&out, stage, peer, g->j->wire, nodes, n);
+        if (!rc)
+            rc = slice_open_cuts(g, run_start(partner, width), width, g->size, &in);
+        if (!rc)
+            rc = slice_recv_dst(&in, stage, peer, g->j->wire);
+        if (!rc && in.n)
+            nodes[n++] = in.node[0];
+    }
+    return rc;
+}
+
 static int stages(int64_t size)
 {
     int s = 0;
@@ -58,6 +136,14 @@ static int stages(int64_t size)
         s++;
     return s;
 }
+
+static int allreduce_joined(const struct group *g, struct slice *whole)
+{
+    int rc = halve_joined(g, whole);
+    return rc ? rc : doubling_joined(g, whole, stages(g->size));
+}
+
+/* ---- the rows ---- */
 
 enum what { GATHER, SCATTER, REDUCE };
 
@@ -67,6 +153,13 @@ static int run(const struct job *j, const struct recognised *r, enum what what)
         return 0;
     struct group g;
     slice_group_open(j, r, &g);
+    if (what == REDUCE) {
+        struct slice whole;
+        bool joined;
+        int err = joins(&g, &whole, &joined);
+        if (err || joined)
+            return err ? err : allreduce_joined(&g, &whole);
+    }
     struct slice *b = arena_alloc(j->arena, (size_t)g.size * sizeof *b);
     if (!b)
         return error_nomem();

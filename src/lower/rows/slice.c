@@ -104,8 +104,8 @@ int slice_places(struct slice *b)
     return 0;
 }
 
-/* Number `part` of `pieces` even cuts of the runs, as boxes. */
-static int open_part(struct slice *b, struct pair_runs *runs, int64_t part, int64_t pieces)
+/* Numbers `part` to `part` + `parts` - 1 of `pieces` even cuts of the runs, as boxes. */
+static int open_parts(struct slice *b, struct pair_runs *runs, int64_t part, int64_t parts, int64_t pieces)
 {
     const struct job *j = b->j;
     int rc = 0;
@@ -115,7 +115,7 @@ static int open_part(struct slice *b, struct pair_runs *runs, int64_t part, int6
         int d = cut_dim(j, runs, pieces);
         int64_t n = runs_pair_count(&runs[d]);
         struct pair_runs cut = {.arena = j->arena};
-        rc = runs_pair_cut(&runs[d], mul_div(part, n, pieces), mul_div(part + 1, n, pieces), &cut);
+        rc = runs_pair_cut(&runs[d], mul_div(part, n, pieces), mul_div(part + parts, n, pieces), &cut);
         runs[d] = cut;
     }
     return rc ? rc : slice_boxes(b, runs);
@@ -126,7 +126,15 @@ int slice_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_
     struct pair_runs runs[WEFT_MAX_DIMS];
     *b = (struct slice){.j = g->j, .space = i == g->me ? PLAN_SRC : 0};
     int rc = join_members(g, i, k, runs);
-    return rc ? rc : open_part(b, runs, part, pieces);
+    return rc ? rc : open_parts(b, runs, part, 1, pieces);
+}
+
+int slice_open_cuts(const struct group *g, int64_t part, int64_t n, int64_t pieces, struct slice *b)
+{
+    struct pair_runs runs[WEFT_MAX_DIMS];
+    *b = (struct slice){.j = g->j, .space = PLAN_SRC};
+    int rc = join_members(g, g->me, g->me, runs);
+    return rc ? rc : open_parts(b, runs, part, n, pieces);
 }
 
 int slice_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct slice *b)
@@ -139,7 +147,7 @@ int slice_whole(const struct job *j, bool here, int64_t part, int64_t pieces, st
         run[d] = (struct pair_run){.len = n, .n = 1};
         runs[d] = (struct pair_runs){.v = &run[d], .n = n > 0};
     }
-    return open_part(b, runs, part, pieces);
+    return open_parts(b, runs, part, 1, pieces);
 }
 
 static const struct span *box_at(const struct slice *b, size_t x)
@@ -159,12 +167,32 @@ int64_t slice_count(const struct slice *b)
     return total;
 }
 
+bool slice_is_plain(const struct slice *b)
+{
+    bool plain = b->n == 1;
+    for (int d = 0; d < b->j->ndim && plain; d++)
+        plain = box_at(b, 0)[d].n == 1;
+    return plain;
+}
+
+void slice_within(struct slice *b, const struct slice *of)
+{
+    b->space = of->space;
+    b->whole = of->box;
+    for (size_t x = 0; x < b->n; x++) {
+        b->buf[x] = of->buf[0];
+        b->node[x] = of->node[0];
+    }
+}
+
 static int part_at(const struct slice *b, size_t x)
 {
     switch (b->space) {
     case PLAN_SRC: return emit_part_src(b->j, box_at(b, x));
     case PLAN_DST: return emit_part_dst(b->j, box_at(b, x));
-    default: return emit_part_temp(b->j, b->buf[x], box_at(b, x));
+    default:
+        return b->whole ? emit_part_temp_in(b->j, b->buf[x], b->whole, box_at(b, x))
+                        : emit_part_temp(b->j, b->buf[x], box_at(b, x));
     }
 }
 
@@ -179,10 +207,22 @@ int slice_send(const struct slice *b, int32_t stage, int peer, int wire)
     return rc;
 }
 
+int slice_send_after(const struct slice *b, int32_t stage, int peer, int wire, const uint32_t *nodes, size_t n)
+{
+    int rc = 0;
+    for (size_t x = 0; x < b->n && !rc; x++) {
+        rc = part_at(b, x);
+        if (!rc)
+            rc = draft_send_after(b->j->d, stage, peer, wire, nodes, n);
+    }
+    return rc;
+}
+
 static int receive(struct slice *b, int32_t stage, int peer, int wire, int space)
 {
     int rc = 0;
     b->space = space;
+    b->whole = NULL;
     for (size_t x = 0; x < b->n && !rc; x++) {
         if (space == PLAN_TEMP)
             rc = emit_temp(b->j, wire, box_at(b, x), &b->buf[x]);
@@ -233,6 +273,7 @@ int slice_fold(const struct slice *terms, size_t n, int32_t stage, bool last, bo
     op = op == WEFT_AVG ? WEFT_SUM : op;
     keep = last && keep && j->wire != j->dst->dtype;
     b.space = last && !keep ? PLAN_DST : PLAN_TEMP;
+    b.whole = NULL;
     uint32_t *deps = arena_alloc(j->arena, n * sizeof *deps);
     if (!deps)
         return error_nomem();

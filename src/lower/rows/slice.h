@@ -15,16 +15,22 @@ int slice_group_rank(const struct group *g, int64_t member);
 /* Where a slice is on this rank: the parts of its boxes, and the nodes that write them. */
 struct slice {
     const struct job *j;
-    size_t n, cap;    /* boxes */
-    struct span *box; /* n * ndim */
-    int space;        /* enum plan_space, 0: not here */
-    uint32_t *buf;    /* TEMP: one for each box */
-    uint32_t *node;   /* one for each box; DRAFT_NONE if the slice is in the source buffer */
+    size_t n, cap;            /* boxes */
+    struct span *box;         /* n * ndim */
+    int space;                /* enum plan_space, 0: not here */
+    uint32_t *buf;            /* TEMP: one for each box */
+    uint32_t *node;           /* one for each box; DRAFT_NONE if the slice is in the source buffer */
+    const struct span *whole; /* TEMP: the box that the buffer holds, of which the slice is a part; NULL: all of it */
 };
 
 /* Makes slice (i, k). It is in the source buffer if i is this rank. With pieces > 1 it is only number `part` of
  * `pieces` even cuts. */
 int slice_open(const struct group *g, int64_t i, int64_t k, int64_t part, int64_t pieces, struct slice *out);
+/* Makes the slice of `n` such cuts of slice (me, me), from number `part` on. */
+int slice_open_cuts(const struct group *g, int64_t part, int64_t n, int64_t pieces, struct slice *out);
+bool slice_is_plain(const struct slice *b); /* one box, and one run in each dim */
+/* Says that `b` is where `of` is, which is plain and has all of b's elements. */
+void slice_within(struct slice *b, const struct slice *of);
 /* Makes a slice of the whole tensor, for pairs in which neither side is split. It is in the source buffer if `here`. */
 int slice_whole(const struct job *j, bool here, int64_t part, int64_t pieces, struct slice *out);
 /* slice_boxes makes the boxes of a product of runs, cut to the most elements of a part of a message, without places.
@@ -33,6 +39,8 @@ int slice_boxes(struct slice *b, const struct pair_runs *runs);
 int slice_places(struct slice *b);
 int64_t slice_count(const struct slice *b); /* elements */
 int slice_send(const struct slice *b, int32_t stage, int peer, int wire);
+/* Sends the slice when all these nodes are done. */
+int slice_send_after(const struct slice *b, int32_t stage, int peer, int wire, const uint32_t *nodes, size_t n);
 /* Receive into scratch of the wire's dtype, or straight into the destination. */
 int slice_recv_temp(struct slice *b, int32_t stage, int peer, int wire);
 int slice_recv_dst(struct slice *b, int32_t stage, int peer, int wire);

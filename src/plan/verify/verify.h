@@ -64,8 +64,9 @@ struct verify {
     size_t *next, *prev;   /* the messages of a channel in order, on either side; SIZE_MAX at the ends */
     size_t *order, *at;    /* all steps, each after what it waits for; and the position of each in this order */
     uint32_t *writer;      /* for each part: the step that writes it, or PLAN_NONE */
-    /* For each part that is read from DST or TEMP: the written part of this rank that contains it. */
-    uint32_t *origin;
+    /* For each part that is read from DST or TEMP: the written part of this rank that contains it. If several written
+     * parts of a DST make it up, one of them, and in `others` the rest, ended by PLAN_NONE; otherwise NULL. */
+    uint32_t *origin, **others;
     struct verify_value *value; /* for each written part */
     struct verify_tensor *tensors;
 };
@@ -95,7 +96,7 @@ int verify_graph_match(struct verify *v); /* fills match, next, prev */
 int verify_graph_sort(struct verify *v);  /* fills order, at */
 
 /* ---- places ---- */
-/* Fills writer and origin for one rank. */
+/* Fills writer, origin and others for one rank. */
 int verify_place(struct verify *v, size_t r);
 /* Is every position of r in one of the n runs of list, at the same place? Returns 1, 0 or an error. */
 int verify_place_within(const struct run *r, const struct run *list, size_t n, struct arena *work);

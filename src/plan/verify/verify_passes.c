@@ -71,10 +71,11 @@ static int prepare(struct verify *v)
     v->at = verify_alloc(&v->arena, steps, sizeof *v->at);
     v->writer = verify_alloc(&v->arena, parts, sizeof *v->writer);
     v->origin = verify_alloc(&v->arena, parts, sizeof *v->origin);
+    v->others = verify_alloc(&v->arena, parts, sizeof *v->others);
     v->value = verify_alloc(&v->arena, parts, sizeof *v->value);
     v->tensors = verify_alloc(&v->arena, ntensors, sizeof *v->tensors);
-    if (!v->match || !v->next || !v->prev || !v->order || !v->at || !v->writer || !v->origin || !v->value ||
-        !v->tensors)
+    if (!v->match || !v->next || !v->prev || !v->order || !v->at || !v->writer || !v->origin || !v->others ||
+        !v->value || !v->tensors)
         return WEFT_ENOMEM;
     memset(v->next, 0xff, steps * sizeof *v->next); /* SIZE_MAX */
     memset(v->prev, 0xff, steps * sizeof *v->prev);

@@ -3,7 +3,8 @@
  *   SRC   read only, and what is read is there (in the interior, or in ghosts that are terms)
  *   DST   what is written belongs there, and every slot that has an element is written once
  *   TEMP  no two writes overlap
- *   a read of DST or TEMP lies in one part that a direct dep wrote, with the same positions at the same places */
+ *   a read of TEMP lies in one part that a direct dep wrote, a read of DST in one or more, with the same positions at
+ *   the same places */
 #include <inttypes.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ struct places {
     struct verify *v;
     const weft_plan *p;
     size_t r;
-    uint32_t *writer, *origin; /* of this rank's parts */
+    uint32_t *writer, *origin, **others; /* of this rank's parts */
     struct arena arena;
     struct map **src, **dst; /* one for each tensor, made when it is first needed */
     /* Written parts, by buffer (newest first) and by hash. */
@@ -26,6 +27,22 @@ struct places {
     size_t mask;
     size_t *waited; /* for each step: 1 + the last step that has it among its deps */
 };
+
+/* The number of positions of r that are in one of the n runs of list, at the same place. Negative: an error. */
+static int64_t shared(const struct run *r, const struct run *list, size_t n, struct arena *work)
+{
+    struct run copy = *r;
+    struct runs a = {.v = &copy, .n = 1}, b = {.n = n};
+    struct pair_runs both = {.arena = work};
+    memcpy(&b.v, &list, sizeof list); /* a join only reads */
+    int rc = runs_join(&a, &b, &both);
+    int64_t same = 0;
+    for (size_t i = 0; i < both.n; i++)
+        if (both.v[i].a == both.v[i].b && both.v[i].astep == both.v[i].bstep)
+            same += both.v[i].n * both.v[i].len;
+    arena_reset(work);
+    return rc ? rc : same;
+}
 
 int verify_place_within(const struct run *r, const struct run *list, size_t n, struct arena *work)
 {
@@ -38,17 +55,8 @@ int verify_place_within(const struct run *r, const struct run *list, size_t n, s
         if (memcmp(m, r, sizeof *r) == 0)
             return 1;
     }
-    struct run copy = *r;
-    struct runs a = {.v = &copy, .n = 1}, b = {.n = n};
-    struct pair_runs both = {.arena = work};
-    memcpy(&b.v, &list, sizeof list); /* a join only reads */
-    int rc = runs_join(&a, &b, &both);
-    int64_t same = 0;
-    for (size_t i = 0; i < both.n; i++)
-        if (both.v[i].a == both.v[i].b && both.v[i].astep == both.v[i].bstep)
-            same += both.v[i].n * both.v[i].len;
-    arena_reset(work);
-    return rc ? rc : same == r->n * r->len;
+    int64_t same = shared(r, list, n, work);
+    return same < 0 ? (int)same : same == r->n * r->len;
 }
 
 /* The positions and places of this rank's buffer on one side. For a source only what may be read. */
@@ -177,12 +185,61 @@ static int refuse_read(struct places *x, size_t s, const struct plan_part *part)
         if (rc < 0)
             return rc;
         if (rc)
-            words = "not all of which one step has written, at this place, before it";
+            words = "not all of which has been written, at this place, before it";
     }
     return verify_refuse("%s reads %s, %s", step, what, words);
 }
 
-/* Finds the written part that contains part k. The step that wrote it must be among the direct deps. */
+/* The elements of part `in` that part `out` has at the same places. Negative: an error. */
+static int64_t part_shares(struct places *x, const struct plan_part *in, const struct plan_part *out)
+{
+    int64_t n = 1;
+    for (int d = 0; d < plan_ndim(x->p, in) && n > 0; d++) {
+        struct run a = verify_run_of(x->p, in, d), b = verify_run_of(x->p, out, d);
+        int64_t along = shared(&a, &b, 1, &x->v->work);
+        n = along < 0 ? along : n * along;
+    }
+    return n;
+}
+
+/* The step that wrote part w must be among the direct deps of step s, which reads part k. */
+static int check_waits(struct places *x, size_t s, uint32_t k, uint32_t w)
+{
+    if (x->waited[x->writer[w]] == s + 1)
+        return 0;
+    char step[VERIFY_TEXT], what[VERIFY_TEXT], other[VERIFY_TEXT];
+    return verify_refuse("%s reads %s without waiting for %s, which writes it", verify_text_step(x->v, x->r, s, step),
+                         verify_text_part(x->p, &x->p->parts[k], what),
+                         verify_text_step(x->v, x->r, x->writer[w], other));
+}
+
+/* Part k of a destination, which several written parts make up. No two of these overlap, since every slot of a
+ * destination is written once. So they have all elements of the part if they have as many. */
+static int find_origins(struct places *x, size_t s, uint32_t k)
+{
+    const struct plan_part *part = &x->p->parts[k];
+    int64_t have = 0;
+    uint32_t n = 0, *all = verify_alloc(&x->v->arena, (size_t)x->nwritten[part->buf] + 1, sizeof *all);
+    if (!all)
+        return WEFT_ENOMEM;
+    for (uint32_t w = x->head[part->buf]; w != PLAN_NONE && have < part->count; w = x->older[w]) {
+        int64_t got = part_shares(x, part, &x->p->parts[w]);
+        int rc = got > 0 ? check_waits(x, s, k, w) : (int)got;
+        if (rc)
+            return rc;
+        if (got)
+            all[n++] = w;
+        have += got;
+    }
+    if (have != part->count)
+        return refuse_read(x, s, part);
+    all[n] = PLAN_NONE;
+    x->origin[k] = all[0];
+    x->others[k] = all + 1;
+    return 0;
+}
+
+/* Finds the written part that contains part k. */
 static int find_origin(struct places *x, size_t s, uint32_t k)
 {
     const struct plan_part *part = &x->p->parts[k];
@@ -199,15 +256,9 @@ static int find_origin(struct places *x, size_t s, uint32_t k)
             from = w;
     }
     if (from == PLAN_NONE)
-        return refuse_read(x, s, part);
-    if (x->waited[x->writer[from]] != s + 1) {
-        char step[VERIFY_TEXT], what[VERIFY_TEXT], other[VERIFY_TEXT];
-        return verify_refuse("%s reads %s without waiting for %s, which writes it",
-                             verify_text_step(x->v, x->r, s, step), verify_text_part(x->p, part, what),
-                             verify_text_step(x->v, x->r, x->writer[from], other));
-    }
+        return verify_buf(x->p, part)->space == PLAN_DST ? find_origins(x, s, k) : refuse_read(x, s, part);
     x->origin[k] = from;
-    return 0;
+    return check_waits(x, s, k, from);
 }
 
 static int check_read(struct places *x, size_t s, uint32_t k)
@@ -346,8 +397,12 @@ static int places_init(struct places *x)
 
 int verify_place(struct verify *v, size_t r)
 {
-    struct places x = {
-        .v = v, .p = v->all[r], .r = r, .writer = v->writer + v->part0[r], .origin = v->origin + v->part0[r]};
+    struct places x = {.v = v,
+                       .p = v->all[r],
+                       .r = r,
+                       .writer = v->writer + v->part0[r],
+                       .origin = v->origin + v->part0[r],
+                       .others = v->others + v->part0[r]};
     int rc = places_init(&x);
     for (size_t s = 0; s < x.p->nsteps && !rc; s++)
         rc = check_step(&x, s);

@@ -10,12 +10,25 @@
 #include "base/vec.h"
 #include "plan/verify/verify.h"
 
+static bool same_value(const struct verify_value *a, const struct verify_value *b)
+{
+    return verify_value_same_terms(a, b) && a->order == b->order && a->form == b->form && a->dtype == b->dtype &&
+           a->op == b->op;
+}
+
 static int read_part(struct verify *v, size_t r, uint32_t k, struct verify_value *out)
 {
     const weft_plan *p = v->all[r];
     if (verify_buf(p, &p->parts[k])->space == PLAN_SRC)
         return verify_terms_leaf(v, r, &p->parts[k], out);
-    *out = v->value[v->part0[r] + v->origin[v->part0[r] + k]];
+    size_t part0 = v->part0[r];
+    *out = v->value[part0 + v->origin[part0 + k]];
+    for (const uint32_t *w = v->others[part0 + k]; w && *w != PLAN_NONE; w++)
+        if (!same_value(out, &v->value[part0 + *w])) {
+            char what[VERIFY_TEXT];
+            return verify_refuse("rank %zu reads %s, in which not all elements have the same terms in the same order",
+                                 r, verify_text_part(p, &p->parts[k], what));
+        }
     return 0;
 }
 

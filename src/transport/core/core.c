@@ -55,23 +55,37 @@ void core_init(struct core_group *g, int size, bool shared)
 
 void core_arrive(struct core_group *g, int rank)
 {
-    struct core_rank *r = &g->ranks[rank];
+    uint64_t own[CORE_CORES / 64] = {0};
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set))
         for (size_t i = 0; i < CORE_CORES && i < CPU_SETSIZE; i++)
-            r->cores[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
-    atomic_store_explicit(&r->state, CORE_HERE, memory_order_seq_cst); /* also releases r->cores */
+            own[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+    /* Relaxed: the store of the state releases it. Most ranks find that others have set their bits. */
+    for (int w = 0; w < CORE_CORES / 64; w++)
+        if (own[w] & ~atomic_load_explicit(&g->cores[w], memory_order_relaxed))
+            atomic_fetch_or_explicit(&g->cores[w], own[w], memory_order_relaxed);
+    atomic_store_explicit(&g->ranks[rank].state, CORE_HERE, memory_order_seq_cst);
+}
+
+void core_depart(struct core_group *g, int rank)
+{
+    atomic_store_explicit(&g->ranks[rank].state, CORE_LEFT, memory_order_seq_cst);
+    /* After the state: a rank that sees the new number sees the state, too. */
+    atomic_fetch_add_explicit(&g->departures, 1, memory_order_seq_cst);
+    if (!g->tree) {
+        core_ring_all(g);
+        return;
+    }
+    int number = g->ranks[rank].number, from = number ? (number - 1) / CORE_FLAT * CORE_FLAT : 0;
+    for (int i = from; i < from + CORE_FLAT && i < g->here; i++)
+        core_ring(g, g->ranks[i].indexed);
 }
 
 int core_cores(const struct core_group *g)
 {
     int n = 0;
-    for (int w = 0; w < CORE_CORES / 64; w++) {
-        uint64_t all = 0;
-        for (int r = 0; r < g->size; r++)
-            all |= g->ranks[r].cores[w];
-        n += __builtin_popcountll(all);
-    }
+    for (int w = 0; w < CORE_CORES / 64; w++)
+        n += __builtin_popcountll(atomic_load_explicit(&g->cores[w], memory_order_relaxed));
     return n ? n : 1;
 }
 

@@ -64,9 +64,11 @@ struct core_rank {
     _Atomic int32_t awaits;                    /* how many signals are to wake it; 0 or less: it does not sleep */
     int64_t door; /* bytes from here to the core_rank whose bell is used instead; 0: this one's */
     /* set before state is HERE, and not changed any more: */
-    _Alignas(CORE_LINE) uint64_t cores[CORE_CORES / 64]; /* CPU cores that the owner may run on */
-    int32_t number;  /* 1, 2, ... among the ranks that are here; 0: it is on another host, where its words stay zero */
-    int32_t indexed; /* of the ith rank, from 0 on: the rank whose number is i + 1 */
+    _Alignas(CORE_LINE) int32_t number; /* 1, 2, ... among the ranks that are here; 0: it is on another host. There its
+                                           words stay zero, as long as nothing is heard of it */
+    int32_t indexed;                    /* of the ith rank, from 0 on: the rank whose number is i + 1 */
+    _Alignas(CORE_LINE) char apart[CORE_LINE]; /* an odd number of lines: the same word of many ranks is in many sets of
+                                                  a cache */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
     _Atomic uint32_t state;                     /* enum core_state */
     _Atomic uint32_t went_on;                   /* after a failure: it has opened a comm again with other survivors */
@@ -116,6 +118,8 @@ struct core_group {
     struct core_result results[2];             /* of meeting m: results[m % 2] */
     _Atomic uint64_t lacks_in;                 /* the meeting, plus 1, to which the ranks below have not come yet */
     _Atomic int32_t lacks[CORE_LACKS];         /* for texts; -1: no rank */
+    _Alignas(CORE_LINE) _Atomic uint64_t cores[CORE_CORES / 64]; /* CPU cores that the ranks may run on, all together */
+    _Atomic uint64_t departures;                                 /* grows when a rank has left */
     struct core_rank ranks[];
 };
 
@@ -133,8 +137,11 @@ void core_init(struct core_group *g, int size, bool shared); /* in zeroed memory
  * sleeps in one of them and is woken by signals of all. The other group must outlive this one. */
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size);
 
-void core_arrive(struct core_group *g, int rank); /* sets the rank's cores, and its state to HERE */
-int core_cores(const struct core_group *g);       /* how many CPU cores the ranks that are here may use together */
+void core_arrive(struct core_group *g, int rank); /* adds the rank's cores, and sets its state to HERE */
+/* Sets the rank's state to LEFT. Wakes those that wait, or of many some: if the rank has left too early, one that has
+ * seen it fails the group for all, and any rank looks when its sleep ends. */
+void core_depart(struct core_group *g, int rank);
+int core_cores(const struct core_group *g); /* how many CPU cores the ranks that are here may use together */
 
 /* A signal: stores a new value where the rank polls it, and wakes the rank if it sleeps and this is the last signal
  * that it waits for. */

@@ -44,10 +44,8 @@ static int auto_join(const struct transport_ask *ask, struct transport_link **ou
 
 static void hosts_leave(struct transport_link *l)
 {
-    if (l->inside) {
-        atomic_store_explicit(&l->group->ranks[l->rank].state, CORE_LEFT, memory_order_seq_cst);
-        core_ring_all(l->group);
-    }
+    if (l->inside)
+        core_depart(l->group, l->rank);
     hosts_link_free((struct hosts_link *)l);
 }
 

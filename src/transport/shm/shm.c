@@ -13,16 +13,9 @@
 static struct shm_home *home_new(int size)
 {
     struct shm_home *h = calloc(1, sizeof *h);
-    int *pidfd = malloc((size_t)size * sizeof *pidfd);
-    if (!h || !pidfd) {
-        free(h);
-        free(pidfd);
+    if (!h)
         return NULL;
-    }
-    for (int r = 0; r < size; r++)
-        pidfd[r] = -1;
     h->ranks = size;
-    h->pidfd = pidfd;
     h->file = -1;
     h->links = 1;
     return h;
@@ -122,6 +115,12 @@ static enum transport_fate shm_gone(struct transport_link *base, int rank)
     return atomic_load_explicit(state, memory_order_seq_cst) >= CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_DIED;
 }
 
+static uint64_t shm_departures(struct transport_link *base)
+{
+    return atomic_load_explicit(&base->group->departures, memory_order_seq_cst) +
+           shm_process_deaths((struct shm_link *)base);
+}
+
 const struct transport transport_shm = {.scheme = "shm",
                                         .form = "shm:NAME",
                                         .can = {.loads = true, .deaths = true, .reads = true},
@@ -137,4 +136,5 @@ const struct transport transport_shm = {.scheme = "shm",
                                         .may_read = shm_read_permitted,
                                         .read_worth = shm_read_worth,
                                         .read = shm_read,
-                                        .gone = shm_gone};
+                                        .gone = shm_gone,
+                                        .departures = shm_departures};

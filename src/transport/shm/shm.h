@@ -37,6 +37,7 @@ struct shm_head {
     _Alignas(CORE_LINE) _Atomic uint64_t top; /* all below it is taken */
     _Atomic int64_t look_at;                  /* shm_process.c: when the next look is due, */
     _Atomic uint32_t looked;                  /* and at how many processes ranks have looked */
+    _Atomic uint64_t deaths;                  /* how many of them were seen to have ended */
     struct shm_process process[];
 };
 
@@ -55,7 +56,7 @@ struct shm_home {
     struct shm_head *head;
     struct shm_extents small, large; /* free parts of the file */
     int ranks;                       /* of the group that was opened */
-    int *pidfd;                      /* of each; -1: not made yet; -2: it cannot be made */
+    int *pidfd;                      /* of each; -1: not made yet; -2: it cannot be made. NULL: none was needed yet */
     int links;                       /* how many links have not left */
     struct shm_link *left;           /* links that have left, and whose memory other ranks may still look at */
 };
@@ -90,6 +91,7 @@ void shm_file_unmap(struct shm_link *l); /* unmaps and closes the file */
 /* Has the rank's process ended? Most callers only read a flag in shared memory. Every 10 ms one caller makes the system
  * calls for all ranks, and sets the flags. */
 bool shm_process_died(struct shm_link *l, int rank);
+uint64_t shm_process_deaths(struct shm_link *l);         /* of all processes of the file, as far as they were seen */
 bool shm_process_died_now(struct shm_link *l, int rank); /* the same by a system call: true as soon as it has ended */
 /* The rank's number among the processes of the file. */
 static inline int shm_process_of(const struct shm_link *l, int rank)

@@ -34,7 +34,7 @@ void shm_leave_free(struct shm_link *l)
             h->left = next;
         }
         shm_file_unmap(l);
-        for (int r = 0; r < h->ranks; r++)
+        for (int r = 0; h->pidfd && r < h->ranks; r++)
             if (h->pidfd[r] >= 0)
                 close(h->pidfd[r]);
         free(h->pidfd);
@@ -104,10 +104,8 @@ void shm_leave(struct transport_link *base)
     struct shm_home *h = l->home;
     if (!base->inside) /* no other rank has looked at its memory, or will */
         give_back(l, 0);
-    else {
-        atomic_store_explicit(state_of(l, base->rank), CORE_LEFT, memory_order_seq_cst);
-        core_ring_all(base->group);
-    }
+    else
+        core_depart(base->group, base->rank);
     if (!base->inside || h->links == 1) {
         shm_leave_free(l);
         return;

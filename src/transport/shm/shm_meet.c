@@ -33,7 +33,7 @@
 #include "transport/shm/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
-#define PROTOCOL (UINT32_C(0x77660000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
+#define PROTOCOL (UINT32_C(0x77670000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
 #define DISAGREE_NS \
     INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
 #define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
@@ -515,7 +515,7 @@ static int enlist(struct shm_link *l, const struct transport_ask *ask, int fd, c
         return err;
     if (err) { /* in case the host has counted this rank, it is marked as left */
         err = missing(l, ask->wait_ns);
-        atomic_store_explicit(&l->base.group->ranks[l->base.rank].state, CORE_LEFT, memory_order_seq_cst);
+        core_depart(l->base.group, l->base.rank);
         return err;
     }
     if (m.kind == REFUSED)

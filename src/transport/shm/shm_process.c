@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -50,9 +51,16 @@ static void look(struct shm_home *home)
     uint32_t from = atomic_fetch_add_explicit(&h->looked, n, memory_order_relaxed) % all;
     for (uint32_t i = 0; i < n; i++) {
         struct shm_process *p = &h->process[(from + i) % all];
-        if (!is_flagged(p) && has_ended(p))
-            atomic_store_explicit(&p->ended, 1, memory_order_seq_cst);
+        if (!is_flagged(p) && has_ended(p) && !atomic_exchange_explicit(&p->ended, 1, memory_order_seq_cst))
+            /* After the flag: a rank that sees the new number sees the flag, too. */
+            atomic_fetch_add_explicit(&h->deaths, 1, memory_order_seq_cst);
     }
+}
+
+uint64_t shm_process_deaths(struct shm_link *l)
+{
+    look(l->home);
+    return atomic_load_explicit(&l->home->head->deaths, memory_order_seq_cst);
 }
 
 bool shm_process_died(struct shm_link *l, int rank)
@@ -63,12 +71,20 @@ bool shm_process_died(struct shm_link *l, int rank)
     return is_flagged(p);
 }
 
+static bool make_pidfds(struct shm_home *h)
+{
+    h->pidfd = malloc((size_t)h->ranks * sizeof *h->pidfd);
+    for (int r = 0; h->pidfd && r < h->ranks; r++)
+        h->pidfd[r] = -1;
+    return h->pidfd;
+}
+
 /* A pidfd costs less than /proc, which is asked once, when the pidfd is made, to make sure that the pidfd is of the
  * right process, and always if there is no pidfd. */
 bool shm_process_died_now(struct shm_link *l, int rank)
 {
     const struct shm_process *p = &l->home->head->process[shm_process_of(l, rank)];
-    int *fd = &l->home->pidfd[shm_process_of(l, rank)];
+    int none = -2, *fd = l->home->pidfd || make_pidfds(l->home) ? &l->home->pidfd[shm_process_of(l, rank)] : &none;
     if (*fd == -1) {
         int found = (int)syscall(SYS_pidfd_open, (pid_t)p->pid, 0);
         bool ended = has_ended(p);

@@ -158,6 +158,11 @@ static enum transport_fate threads_gone(struct transport_link *l, int rank)
     return state_of(((struct link *)l)->group, rank) == CORE_LEFT ? TRANSPORT_LEFT : TRANSPORT_HERE;
 }
 
+static uint64_t threads_departures(struct transport_link *l)
+{
+    return atomic_load_explicit(&l->group->departures, memory_order_seq_cst);
+}
+
 /* ---- groups ---- */
 
 static void group_free(struct group *g)
@@ -246,10 +251,10 @@ static int group_find(const char *name, int size, int rank, struct group **out)
 
 static void group_leave(struct group *g, int rank, bool inside)
 {
-    if (inside)
-        atomic_store_explicit(&rank_of(g, rank)->state, g->complete ? CORE_LEFT : CORE_ABSENT, memory_order_seq_cst);
     if (inside && g->complete)
-        core_ring_all(g->core);
+        core_depart(g->core, rank);
+    else if (inside)
+        atomic_store_explicit(&rank_of(g, rank)->state, CORE_ABSENT, memory_order_seq_cst);
     g->present--;
     while (g && !g->present && !g->kids) {
         struct group *parent = g->parent;
@@ -409,7 +414,7 @@ static void threads_leave(struct transport_link *l)
 #define THREADS_FUNCTIONS                                                                                          \
     .can = {.loads = true, .sized = true}, .split = threads_split, .leave = threads_leave, .alloc = threads_alloc, \
     .room = threads_alloc, .back = threads_back, .release = threads_release, .offer = threads_offer,               \
-    .reach = threads_reach, .gone = threads_gone
+    .reach = threads_reach, .gone = threads_gone, .departures = threads_departures
 
 const struct transport transport_self = {.scheme = "self", .form = "self:", .join = self_join, THREADS_FUNCTIONS};
 const struct transport transport_threads = {
