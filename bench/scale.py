@@ -77,10 +77,20 @@ def measure(options, on, ranks, work, dies):
     return figures, threads, wrong, seconds
 
 
-def spread(values, form="%.3g"):
+def number(x):
+    """Three digits, and thousands with commas."""
+    if x >= 99.95 or x == round(x):
+        return "{:,.0f}".format(x)
+    if x >= 9.995:
+        return "%.1f" % x
+    if x >= 0.00995:
+        return "%.2f" % x
+    return "%.1g" % x
+
+
+def spread(values):
     """The mean, and the largest value if it differs."""
-    mean, most = sum(values) / len(values), max(values)
-    a, b = form % mean, form % most
+    a, b = number(sum(values) / len(values)), number(max(values))
     return a if a == b else "%s (%s)" % (a, b)
 
 
@@ -92,8 +102,8 @@ def phase(figures, name, what, by=1.0):
 COLUMNS = [("open", "close", "open", 1), ("a meeting", "close", "meet", MEETINGS), ("bind, 2 neighbours", "close", "bind", 1),
            ("a run", "close", "run", RUNS), ("one death", "death", "end", 1), ("close", "close", "end", 1), ("bind, all", "all", "bind", 1),
            ("a run, all", "all", "run", RUNS)]
-KINDS = [("CPU time, ms a rank", "cpu", 1e3, "%.3g"), ("Messages a rank", "sends", 1, "%.3g"), ("Bytes a rank", "bytes", 1, "%.0f"),
-         ("Wake-ups of other ranks, by a rank", "wakes", 1, "%.2g"), ("Seconds, of the slowest rank", "seconds", 1, None)]
+KINDS = [("CPU time, ms a rank", "cpu", 1e3), ("Messages a rank", "sends", 1), ("Bytes a rank", "bytes", 1),
+         ("Wake-ups of other ranks, by a rank", "wakes", 1), ("Milliseconds that it takes, of the slowest rank", "seconds", 1e3)]
 
 
 def what_it_has(runs, threads):
@@ -105,18 +115,18 @@ def what_it_has(runs, threads):
             continue
         row["files, " + name] = spread([one["files"] / threads for one in figures])
         row["connections, " + name] = spread([one["connections"] / threads for one in figures])
-        row["private KiB, " + name] = spread([one["private"] / threads / 1024 for one in figures], "%.0f")
+        row["private KiB, " + name] = spread([one["private"] / threads / 1024 for one in figures])
     if runs.get("death"):
-        row["a death is known after s"] = spread([one["knew"] for one in runs["death"]], "%.2f")
+        row["a death is known after s"] = spread([one["knew"] for one in runs["death"]])
     return row
 
 
-def row_of(runs, kind, by, form):
+def row_of(runs, kind, by):
     row = {}
     for name, run, at, share in COLUMNS:
         if runs.get(run):
             values = phase(runs[run], at, kind, by / share)
-            row[name] = spread(values, form) if form else "%.3g" % max(values)
+            row[name] = number(max(values)) if kind == "seconds" else spread(values)
     return row
 
 
@@ -134,8 +144,8 @@ def print_table(on, title, rows):
 
 
 def print_tables(on, measured):
-    for title, kind, by, form in KINDS:
-        print_table(on, title, [(name, row_of(runs, kind, by, form)) for name, runs, _ in measured])
+    for title, kind, by in KINDS:
+        print_table(on, title, [(name, row_of(runs, kind, by)) for name, runs, _ in measured])
     print_table(on, "What a rank has", [(name, what_it_has(runs, threads)) for name, runs, threads in measured])
     sys.stdout.flush()
 

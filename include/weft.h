@@ -423,6 +423,8 @@ typedef struct weft_bind_opts {
     size_t size;
     int64_t deadline_ns; /* for the ranks to meet in this call; 0: that of the comm */
     const char *ways;    /* drivers and ways not to use, "-eager,-weave" (weft_way_name); NULL: those of WEFT_WAYS */
+    int64_t check;       /* 1: every message is proved by sums at both ends; -1: none is; 0: as WEFT_CHECK says. The
+                          * same on all ranks */
 } weft_bind_opts;
 #define WEFT_BIND_OPTS_INIT WEFT_SIZED(weft_bind_opts)
 /* The drivers, ways and orders of copying that can be switched off, from index 0 on; NULL after the last. */
@@ -460,6 +462,7 @@ typedef struct weft_exec_info {
     size_t size;
     int64_t runs;                        /* that completed */
     int64_t staging_peak, staging_limit; /* bytes of the comm's staging memory in use: the most so far, and the limit */
+    int64_t checked;                     /* messages that this rank has received and checked (weft_bind_opts.check) */
 } weft_exec_info;
 #define WEFT_EXEC_INFO_INIT WEFT_SIZED(weft_exec_info)
 WEFT_API int weft_exec_stats(const weft_exec *x, weft_exec_info *out); /* set out->size first */

@@ -95,10 +95,12 @@ static void serve_threads(const struct weft_setup *how, int ranks, struct orders
 }
 
 /* Called in the process of a rank, before its comm is opened. What the user has switched off stays off. */
-static void switch_off(const char *name)
+static void set_up(const struct weft_setup *how)
 {
-    const char *others = getenv("WEFT_WAYS");
+    const char *others = getenv("WEFT_WAYS"), *name = how->without;
     char list[256];
+    if (how->check)
+        setenv("WEFT_CHECK", "1", 1);
     if (!name)
         return;
     snprintf(list, sizeof list, "%s%s-%s", others ? others : "", others && *others ? "," : "", name);
@@ -108,12 +110,12 @@ static void switch_off(const char *name)
 void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int ranks)
 {
     char name[40];
-    snprintf(name, sizeof name, how->without ? "weft -%s" : "weft", how->without);
+    snprintf(name, sizeof name, how->without ? "weft -%s" : how->check ? "weft, checked" : "weft", how->without);
     struct contender *c = contenders_add(f, name, WORK_WEFT, ranks);
     c->without = how->without;
     if (!strcmp(how->on, "threads:")) {
         if (!c->out && !contenders_spawn(c)) {
-            switch_off(how->without);
+            set_up(how);
             serve_threads(how, ranks, c->orders);
             _exit(0);
         }
@@ -126,7 +128,7 @@ void contenders_add_weft(struct contenders *f, const struct weft_setup *how, int
         if (!contenders_spawn(c)) {
             if (how->link && !link_enter(how->link, link_host(how->link, r, ranks)))
                 _exit(1);
-            switch_off(how->without);
+            set_up(how);
             rank_weft_serve(how, url, r, c->orders);
             _exit(0);
         }

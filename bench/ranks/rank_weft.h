@@ -11,6 +11,7 @@ struct weft_setup {
     bool private_;                 /* tensors in private memory: staged on threads */
     const char *algorithm;         /* NULL: the chooser's */
     const char *without;           /* a driver or way that is switched off; NULL: none */
+    bool check;                    /* messages are checked */
 };
 
 /* One rank of weft, until an order says to quit. */

@@ -12,4 +12,5 @@ int bench_lower(int argc, char **argv);
 int bench_overlap(int argc, char **argv);
 int bench_pairs(int argc, char **argv);
 int bench_hosts(int argc, char **argv);
+int bench_check(int argc, char **argv);
 #endif

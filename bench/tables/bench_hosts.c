@@ -9,6 +9,7 @@
 
 #include "bench/harness/measure.h"
 #include "bench/harness/report.h"
+#include "bench/harness/turns.h"
 #include "bench/tables/bench.h"
 #include "tool/args.h"
 #include "tool/failure.h"
@@ -82,49 +83,7 @@ static void add(struct hosts_bench *b, struct outcome o)
     }
 }
 
-static int by_value(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n ? n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2 : 0;
-}
-
 /* ---- weft alone, driven from here ---- */
-
-static int64_t wrong_of(const struct contender *c)
-{
-    int64_t n = 0;
-    for (uint32_t r = 0; r < c->orders->ranks; r++)
-        n += c->orders->report[r].wrong;
-    return n;
-}
-
-/* Opens the cell and runs it once on known values. */
-static int open_cell(struct contender *c, const struct work_cell *cell, int64_t *wrong, struct failure *why)
-{
-    struct order open = {.verb = ORDER_OPEN, .cell = *cell}, check = {.verb = ORDER_CHECK};
-    if (contenders_do(c, &open) || contenders_do(c, &check))
-        return failure_set(why, CLI_WRONG, "%s", c->why);
-    *wrong = wrong_of(c);
-    return CLI_OK;
-}
-
-/* Seconds for each of `runs` calls back to back, on the slowest rank. */
-static int time_cell(struct contender *c, int runs, double *seconds, struct failure *why)
-{
-    struct order time = {.verb = ORDER_TIME, .warm = runs / 10 + 1, .runs = runs};
-    if (contenders_do(c, &time))
-        return failure_set(why, CLI_WRONG, "%s", c->why);
-    *seconds = 0;
-    for (uint32_t r = 0; r < c->orders->ranks; r++)
-        *seconds = c->orders->report[r].each > *seconds ? c->orders->report[r].each : *seconds;
-    return CLI_OK;
-}
 
 static struct contender *add_weft(const struct hosts_bench *b, struct contenders *f, int ranks)
 {
@@ -160,10 +119,10 @@ static int run_duel(struct hosts_bench *b, const struct duel *d, struct failure 
         return CLI_OK;
     }
     struct contender *weft = add_weft(b, &f, 2);
-    int code = open_cell(weft, &d->cell, &wrong, why);
+    int code = turns_open(weft, &d->cell, &wrong, why);
     for (int r = 0; r < rounds && !code; r++) {
         progress_line_text(d->what);
-        code = time_cell(weft, d->runs, &v[WEFT][r], why);
+        code = turns_time(weft, d->runs, &v[WEFT][r], why);
         for (int k = WRITTEN; k < ALL && rival && !code; k++) {
             struct perftest p = {d->test, d->cell.bytes, d->runs, k == WRITTEN};
             v[k][r] = link_perftest(&b->link, &p, no, sizeof no);
@@ -183,12 +142,12 @@ static int run_duel(struct hosts_bench *b, const struct duel *d, struct failure 
     }
     struct outcome o = {.ranks = 2, .bytes = d->cell.bytes, .wrong = wrong, .aim = d->aim};
     snprintf(o.what, sizeof o.what, "%s", d->what);
-    o.time = median(v[WEFT], rounds) / (ping ? 2 : 1);
-    o.rival = median(v[WRITTEN], rounds);
+    o.time = turns_median(v[WEFT], rounds) / (ping ? 2 : 1);
+    o.rival = turns_median(v[WRITTEN], rounds);
     snprintf(o.other, sizeof o.other, "ucx_perftest %s", d->test);
     add(b, o);
     if (!ping) {
-        o.rival = median(v[PLAIN], rounds);
+        o.rival = turns_median(v[PLAIN], rounds);
         o.aim = 0;
         snprintf(o.other, sizeof o.other, "ucx_perftest %s, memory never written", d->test);
         add(b, o);
@@ -236,13 +195,13 @@ static int run_many(struct hosts_bench *b, struct failure *why)
     int code = CLI_OK;
     for (int k = 0; k < 2 && !code; k++) {
         int64_t w = 0;
-        code = open_cell(weft[k], &cell[k], &w, why);
+        code = turns_open(weft[k], &cell[k], &w, why);
         wrong += w;
     }
     for (int r = 0; r < b->measure.rounds && !code; r++)
         for (int k = 0; k < 2 && !code; k++) {
             progress_line_text("many tensors");
-            code = time_cell(weft[k], 5, &v[k][r], why);
+            code = turns_time(weft[k], 5, &v[k][r], why);
         }
     contenders_close(&f);
     if (code)
@@ -250,8 +209,8 @@ static int run_many(struct hosts_bench *b, struct failure *why)
     struct outcome o = {.ranks = 2, .bytes = cell[0].bytes, .wrong = wrong, .aim = 0.80};
     snprintf(o.what, sizeof o.what, "%d tensors of %d KiB", cell[0].tensors, EACH / 1024);
     snprintf(o.other, sizeof o.other, "one tensor of as many bytes");
-    o.time = median(v[0], b->measure.rounds);
-    o.rival = median(v[1], b->measure.rounds);
+    o.time = turns_median(v[0], b->measure.rounds);
+    o.rival = turns_median(v[1], b->measure.rounds);
     add(b, o);
     return CLI_OK;
 }
@@ -280,7 +239,7 @@ static int run_crossing(struct hosts_bench *b, const char *what, const struct wo
     static struct contenders f;
     struct outcome o = {.ranks = ranks, .bytes = cell->bytes, .rival = must, .crossing = true, .aim = 0.97};
     struct contender *weft = add_weft(b, &f, ranks);
-    int code = open_cell(weft, cell, &o.wrong, why);
+    int code = turns_open(weft, cell, &o.wrong, why);
     if (!code)
         code = count_crossing(b, weft, both, &o.time, why);
     contenders_close(&f);

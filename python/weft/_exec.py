@@ -26,6 +26,7 @@ class ExecStats(NamedTuple):
     runs: int
     staging_peak: int
     staging_limit: int
+    checked: int  #: messages that this rank has received and checked
 
 
 # ---- arrays ----
@@ -85,7 +86,14 @@ class Bound(Closing):
     """A plan with its arrays and peers, made by :meth:`Plan.bind`. It runs any number of times, one run at a time."""
 
     def __init__(
-        self, plan: "Plan", comm: Comm, src: Any, dst: Any, deadline: Optional[float] = None, arrivals: bool = False
+        self,
+        plan: "Plan",
+        comm: Comm,
+        src: Any,
+        dst: Any,
+        deadline: Optional[float] = None,
+        arrivals: bool = False,
+        check_messages: Optional[bool] = None,
     ) -> None:
         handle = comm._open()
         handle.used()
@@ -98,6 +106,7 @@ class Bound(Closing):
         opts = ffi.new("weft_bind_opts *")
         opts.size = ffi.sizeof("weft_bind_opts")
         opts.deadline_ns = 0 if deadline is None else max(1, nanoseconds(deadline))
+        opts.check = 0 if check_messages is None else 1 if check_messages else -1
         out = ffi.new("weft_exec **")
         part = ffi.NULL
         try:
@@ -167,7 +176,7 @@ class Bound(Closing):
         out = ffi.new("weft_exec_info *")
         out.size = ffi.sizeof("weft_exec_info")
         check(lib.weft_exec_stats(self._x, out))
-        return ExecStats(out.runs, out.staging_peak, out.staging_limit)
+        return ExecStats(out.runs, out.staging_peak, out.staging_limit, out.checked)
 
     def close(self) -> None:
         """Frees it. A run in flight is waited for until the comm's deadline."""

@@ -230,16 +230,18 @@ class Plan:
         dst: Any = None,
         deadline: Optional[float] = None,
         arrivals: bool = False,
+        check: Optional[bool] = None,
     ) -> "Bound":
         """Joins the plan, arrays and the ranks of the comm. Collective, in the same order on all ranks.
 
         ``src`` and ``dst`` are arrays, or for a plan of many tensors dicts of arrays by name; None where the rank
         holds nothing. It succeeds on all ranks, or raises on all. With ``arrivals`` its runs tell which pieces have come
-        (:meth:`Work.arrivals`).
+        (:meth:`Work.arrivals`). With ``check`` every message is proved by sums at both ends; None: as WEFT_CHECK says.
+        It is the same on all ranks.
         """
         from ._exec import Bound
 
-        return Bound(self, comm, src, dst, deadline, arrivals)
+        return Bound(self, comm, src, dst, deadline, arrivals, check)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Plan):

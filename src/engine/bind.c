@@ -10,6 +10,7 @@
 #include "engine/block.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
+#include "engine/proof.h"
 #include "engine/ways/way_wire.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
@@ -26,7 +27,7 @@ static int check_plan(const weft_plan *p, const weft_comm *c)
 }
 
 /* *deadline_ns stays as it is if opts do not set it, or are wrong. */
-static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const char **ways_text)
+static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const char **ways_text, int64_t *check)
 {
     weft_bind_opts o;
     int err = sized_read("weft_bind", "weft_bind_opts", &o, sizeof o, opts);
@@ -37,6 +38,7 @@ static int read_opts(const weft_bind_opts *opts, int64_t *deadline_ns, const cha
                          (long long)o.deadline_ns, (long long)COMM_DEADLINE_MOST);
     *deadline_ns = o.deadline_ns ? o.deadline_ns : *deadline_ns;
     *ways_text = o.ways;
+    *check = o.check;
     return 0;
 }
 
@@ -76,11 +78,14 @@ static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
     return err;
 }
 
-#define HIDES 1 /* note of a vote: all that look at this rank's block are its peers */
+/* Bits of the note of a vote. */
+#define HIDES 1  /* all that look at this rank's block are its peers */
+#define CHECKS 2 /* this rank checks messages, */
+#define TRUSTS 4 /* or it does not */
 
 static uint64_t note_of(const weft_exec *x)
 {
-    return x && x->block && x->block->shown ? 0 : HIDES;
+    return (x && x->block && x->block->shown ? 0 : HIDES) | (x && x->checks ? CHECKS : TRUSTS);
 }
 
 /* The places of the blocks that this rank looks at: its own, those of its peers and of rank 0, and if some rank shows
@@ -105,11 +110,16 @@ static uint64_t *places_of(const weft_exec *x, const struct program *p, uint64_t
 static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t call, int64_t deadline_ns)
 {
     weft_comm *c = x->comm;
-    bool shown = !(core_tally(c->group, meeting).note & HIDES);
+    uint64_t note = core_tally(c->group, meeting).note;
+    bool shown = !(note & HIDES), agreed = note & (CHECKS | TRUSTS);
     uint64_t *block_at = places_of(x, p, meeting, shown);
     int err = block_at ? 0 : error_nomem();
-    int untagged = way_wire_tags(x, p); /* even if something has failed: the other ends count their tags, too */
+    int untagged = way_wire_tags(x, p, note & CHECKS); /* even if something has failed: the other ends count, too */
     err = err ? err : untagged;
+    if (!err && !agreed)
+        err = error_set(WEFT_EMISMATCH,
+                        "some ranks check messages (WEFT_CHECK or weft_bind_opts.check) and some do not; this rank %s",
+                        x->checks ? "does" : "does not");
     if (!err)
         err = fill_program(x, p, block_at);
     if (!err && shown && !x->held)
@@ -117,6 +127,8 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     uint32_t drivers = 0;
     if (!err)
         err = driver_make(x, p, block_at, &drivers);
+    if (!err && x->checks)
+        err = proof_make(x, p);
     struct core_vote vote = {.call = call, .object = x->task.id, .code = err, .note = drivers};
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err)
@@ -143,6 +155,15 @@ static void discard(weft_exec *x)
     free(x);
 }
 
+/* Drivers and ways whose messages cannot be checked one by one. */
+static uint64_t unchecked(void)
+{
+    uint64_t off = way_table_bit(&way_eager);
+    for (int i = 0; driver_at(i); i++)
+        off |= driver_at(i)->basic ? 0 : driver_bit(driver_at(i));
+    return off;
+}
+
 static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
                      const weft_bind_opts *opts, weft_exec **out)
 {
@@ -150,11 +171,12 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         return error_set(WEFT_EBUSY, "weft_bind: not inside a callback");
     int64_t deadline_ns = c->deadline_ns;
     const char *ways_text = NULL;
+    int64_t check = 0;
     weft_exec *x = NULL;
     exec_mail_open(c);
     int err = check_plan(p, c);
     if (!err && opts)
-        err = read_opts(opts, &deadline_ns, &ways_text);
+        err = read_opts(opts, &deadline_ns, &ways_text, &check);
     if (!err) {
         x = calloc(1, sizeof *x);
         err = x ? 0 : error_nomem();
@@ -165,6 +187,10 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         x->plan = p;
         err = toggle_parse(ways_text ? ways_text : getenv("WEFT_WAYS"), &x->off);
     }
+    if (!err)
+        err = proof_wanted(check, &x->checks);
+    if (!err && x->checks)
+        x->off |= unchecked();
     if (!err)
         err = prepare(x, src, dst);
     struct core_vote vote = {

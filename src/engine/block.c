@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/driver.h"
+#include "engine/proof.h"
 #include "engine/shape.h"
 #include "engine/way.h"
 #include "transport/hosts/hosts.h"
@@ -44,6 +45,8 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     size_t bytes = sizeof head + head.nins * sizeof(struct block_in) + head.nouts * sizeof(struct block_out) +
                    head.nmessages * sizeof(struct block_message) + head.nparts * sizeof(struct block_part) +
                    head.nloops * sizeof(struct block_loop);
+    uint64_t sums = x->checks ? bytes : 0;
+    bytes += x->checks ? proof_room(head.nparts, head.nmessages) : 0;
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t eagers = ((size_t)p->eager_bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     uint64_t rooms = driver_rooms(x, p, bytes + eagers, head.rooms, &head.shown);
@@ -59,6 +62,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     memcpy(b->rooms, head.rooms, sizeof b->rooms);
     b->shown = head.shown;
     b->off = x->off;
+    b->sums = sums;
     atomic_store_explicit(&b->holders, b->shown ? (uint32_t)x->comm->size : holders(p),
                           memory_order_relaxed); /* published by the meeting */
     uint32_t message = 0;

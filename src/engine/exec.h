@@ -10,6 +10,7 @@
  *   channel.c   what a run knows of a channel, and of the steps that wait for each other; work.c the copies and folds
  *   order/      copies of several channels in one walk through memory
  *   toggle.c    switching drivers, ways and orders off
+ *   proof.c     proving messages by sums, if that is asked for
  *   run.c       the calls around a run; arrivals.c which boxes of the destination are complete
  *   watch.c     peers that are gone or stalled */
 #ifndef WEFT_ENGINE_EXEC_H
@@ -31,6 +32,8 @@ struct weft_exec {
     char *scratch;
     struct program *program;
     uint64_t off;      /* drivers, ways and orders that are switched off: toggle.h */
+    bool checks;       /* messages are checked: proof.h */
+    int64_t checked;   /* messages that were received and checked */
     int64_t pulsed_at; /* exec_mail.c: when peers on other hosts last heard that this rank is at work */
     /* Threads without the progress lock may use these four, too: */
     _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure */

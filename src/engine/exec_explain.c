@@ -147,6 +147,8 @@ static void text_exec(const weft_exec *x, struct text *t)
                 "packed in a run: %" PRId64 " bytes; eager slots: %" PRId64 " bytes; staging pool: %" PRId64
                 " of %" PRId64 " bytes\n",
                 staged_bytes(x), p->eager_bytes, x->comm->staging.taken, x->comm->staging.limit);
+    if (x->checks)
+        text_put(t, "messages are checked\n");
     if (x->off) {
         text_put(t, "switched off:");
         for (int i = 0; toggle_name(i); i++)
@@ -190,7 +192,7 @@ static void json_exec(const weft_exec *x, struct text *t)
     for (int i = 0, n = 0; toggle_name(i); i++)
         if (toggle_is_off(x->off, toggle_name(i)))
             text_printf(t, "%s\"%s\"", n++ ? ", " : "", toggle_name(i));
-    text_put(t, "],\n \"channels\": [");
+    text_printf(t, "],\n \"checked\": %s, \"channels\": [", x->checks ? "true" : "false");
     each_side(x, json_side, t);
     text_put(t, "]}\n");
 }

@@ -251,7 +251,7 @@ static int fill_recv(struct filler *f, const struct exec_in *in, uint32_t k, boo
         const struct block_part *theirs = &block_parts(in->block)[ends.send->part + q];
         uint8_t dtype = f->plan->bufs[f->plan->parts[st->part + q].buf].dtype;
         uint32_t reader = PLAN_NONE;
-        if (stays(step->way, watched, theirs) && theirs->wire == dtype)
+        if (!f->x->checks && stays(step->way, watched, theirs) && theirs->wire == dtype)
             reader = only_reader(f, st->part + q);
         if (reader != PLAN_NONE) {
             f->direct[reader] = theirs;

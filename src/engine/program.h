@@ -9,6 +9,7 @@
 
 struct block;
 struct block_message;
+struct proof;
 struct driver;
 struct way;
 
@@ -194,6 +195,7 @@ struct program {
     uint32_t nmulticasts, *multicast_outs;
     struct weave *weave; /* of order/weave.c; NULL: no copies are interleaved */
     struct wire_channels wired;
+    struct proof *proof;         /* of proof.c; NULL: messages are not checked */
     const struct driver *driver; /* of its runs; NULL: not chosen yet */
     void *state;                 /* the driver's, one of states */
     void *states[DRIVERS];

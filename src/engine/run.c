@@ -354,7 +354,8 @@ int weft_exec_stats(const weft_exec *x, weft_exec_info *out)
     weft_exec_info info = {.size = sizeof info,
                            .runs = count(&x->ended) - count(&x->failed),
                            .staging_peak = x->comm->staging.peak,
-                           .staging_limit = x->comm->staging.limit};
+                           .staging_limit = x->comm->staging.limit,
+                           .checked = x->checked};
     comm_leave(f);
     sized_write(out, &info, sizeof info);
     return 0;

@@ -7,6 +7,7 @@
 #include "memory/cast.h"
 #include "memory/copy.h"
 #include "memory/ops.h"
+#include "memory/sum.h"
 
 #define KERNELS_PLAIN 0  /* scalar C */
 #define KERNELS_BASE 1   /* what every processor of the architecture has: NEON, or SSE2 */
@@ -22,6 +23,7 @@ struct kernels {
     ops_divide_loop *scale[DTYPE_COUNT + 1];           /* by powers of two */
     cast_loop *cast[DTYPE_COUNT + 1][DTYPE_COUNT + 1]; /* by source and target; NULL: in two steps through f32 */
     cast_loop *odd[DTYPE_COUNT + 1];                   /* to f32, rounded to odd, where f32 does not hold the source */
+    sum_loop *sum;
 };
 
 extern const struct kernels kernels_plain, kernels_base;

@@ -16,6 +16,7 @@
 
 #include "memory/cast_loops.h"
 #include "memory/ops_loops.h"
+#include "memory/sum_loops.h"
 #ifdef WIDE
 #include "memory/wide_loops.h"
 #endif
@@ -30,4 +31,5 @@ const struct kernels KERNELS = {
     .scale = SCALE_TABLE,
     .cast = CAST_TABLE,
     .odd = ODD_TABLE,
+    .sum = sum_blocks,
 };

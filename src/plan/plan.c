@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "layout/layout.h"
 
 static const char *const kinds[] = {
     "copy",   "reshard",      "send",      "permute",        "broadcast", "scatter",
@@ -24,6 +25,11 @@ bool plan_is_word(const char *text)
 {
     size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_");
     return len && len < PLAN_WORD && !text[len];
+}
+
+int plan_dst_dtype(const weft_plan *p, uint32_t tensor)
+{
+    return p->tensors[tensor].dst->dtype;
 }
 
 void weft_plan_free(weft_plan *p)

@@ -107,6 +107,8 @@ static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
     return p->tensors[p->bufs[part->buf].tensor].ndim;
 }
 
+int plan_dst_dtype(const weft_plan *p, uint32_t tensor); /* of the tensor's destination */
+
 /* The static text equal to the first len letters of text, for weft_plan.kind; NULL when there is no such kind. */
 const char *plan_kind_text(const char *text, size_t len);
 /* Can it be the name of an algorithm? Which ones there are is known to lowering alone; a plan of one that this version

@@ -116,8 +116,8 @@ struct transport {
     int (*read)(struct transport_link *l, int rank, const struct iovec *to, const struct iovec *from, size_t n);
     /* Has the rank left the group, or (where deaths are seen) ended without leaving, or can it not be reached? */
     enum transport_fate (*gone)(struct transport_link *l, int rank);
-    /* A number that is 0 as long as no rank is gone, and grows when one is: a caller that watches all ranks asks `gone`
-     * only then. NULL: it is not known. */
+    /* A number that is 0 as long as no rank is gone or has given up opening a comm again, and grows when one has: a
+     * caller that watches all ranks looks at each of them only then. NULL: it is not known. */
     uint64_t (*departures)(struct transport_link *l);
 };
 

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -102,12 +101,8 @@ static void process_without_its_first_thread_counts_as_alive(void **state)
     (void)state;
     struct job *j = job_new("first");
     pthread_t t;
-    fflush(NULL);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
+    pid_t pid = process_fork(HANGS);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(HANGS);
         if (pthread_create(&t, NULL, second_thread, j))
             _exit(1);
         syscall(SYS_exit, 0); /* this thread alone */
@@ -164,15 +159,10 @@ static void reused_process_id_does_not_hide_a_death(void **state)
     struct job *j = job_new("number");
     pid_t pids[2];
     int status;
-    fflush(NULL);
     for (int r = 0; r < 2; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            alarm(HANGS);
+        pids[r] = process_fork(HANGS);
+        if (pids[r] == 0)
             _exit(r ? open_and_die(j) : open_and_look(j));
-        }
     }
     assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
     until(&j->joined);
@@ -259,15 +249,10 @@ static void suspend(bool votes, int first)
     int status;
     s->votes = votes;
     snprintf(s->url, sizeof s->url, "shm:stopped-%ld-%d-%d", (long)getpid(), votes, first);
-    fflush(NULL);
     for (int r = 0; r < STOPPED; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            alarm(HANGS);
+        pids[r] = process_fork(HANGS);
+        if (pids[r] == 0)
             _exit(take_part(s, r));
-        }
     }
     while (atomic_load(&s->begun) < STOPPED - 1)
         nanosleep(&(struct timespec){.tv_nsec = MS}, NULL);

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -26,12 +25,6 @@
 
 #define MOST 8
 #define HANGS 30 /* seconds after which a rank that has not ended is ended by its alarm */
-
-static void pause_ns(int64_t ns)
-{
-    struct timespec t = {.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND};
-    nanosleep(&t, NULL);
-}
 
 /* Does the text name the rank, in "rank 2" or "ranks 0, 2"? */
 static bool names(const char *text, int rank)
@@ -129,8 +122,6 @@ static int work_until_failure(struct killing *k, int rank)
 
 static void rank_of_killing(struct killing *k, int rank)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(HANGS);
     int files = process_files();
     k->end[rank].from = clock_now();
     k->end[rank].code = work_until_failure(k, rank);
@@ -175,16 +166,14 @@ static void kill_one(struct random *rng, int number)
     int victim = (int)process_below(rng, k->ranks);
     int64_t delay = process_below(rng, early ? 2 * MS : 20 * MS);
     snprintf(k->url, sizeof k->url, "shm:kill-%ld-%d", (long)getpid(), number);
-    fflush(NULL);
     for (int r = 0; r < k->ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(HANGS);
         if (pids[r] == 0)
             rank_of_killing(k, r);
     }
     while (!early && atomic_load(&k->joined) < k->ranks)
-        pause_ns(100000);
-    pause_ns(delay);
+        clock_pause(100000);
+    clock_pause(delay);
     int64_t killed = clock_now();
     kill(pids[victim], SIGKILL);
     for (int r = 0; r < k->ranks; r++)
@@ -247,8 +236,6 @@ static void sleeping_rank(struct sleeping *s, int rank)
     weft_comm *c;
     weft_window *w;
     struct pair p;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(HANGS);
     if (process_open(s->url, rank, 2, HANGS * SECOND, &c) ||
         pair_bind(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c) || weft_window_open(c, NULL, 0, 1, &w))
         _exit(1);
@@ -281,16 +268,14 @@ static int64_t time_to_know(enum waiting in, int number)
     int status;
     s->in = in;
     snprintf(s->url, sizeof s->url, "shm:sleep-%ld-%d", (long)getpid(), number);
-    fflush(NULL);
     for (int r = 0; r < 2; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(HANGS);
         if (pids[r] == 0)
             sleeping_rank(s, r);
     }
     while (atomic_load(&s->ready) < 2 && state_of(pids[0]) != 'Z' && state_of(pids[1]) != 'Z')
-        pause_ns(100000);
-    pause_ns(30 * MS);
+        clock_pause(100000);
+    clock_pause(30 * MS);
     int64_t killed = clock_now();
     kill(pids[1], SIGKILL);
     for (int r = 1; r >= 0; r--)
@@ -336,7 +321,6 @@ static void stopped_rank(struct stopping *s, int rank)
 {
     weft_comm *c;
     struct pair p;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (process_open(s->url, rank, 2, s->deadline_ns, &c) ||
         pair_bind(&p, "f32[128/x,128] @x2", "f32[128,128/x] @x2", true, c))
         _exit(1);
@@ -347,7 +331,7 @@ static void stopped_rank(struct stopping *s, int rank)
         raise(SIGSTOP);
     if (rank == 0 && s->in_time) {
         while (!atomic_load(&s->stopped)) /* before that it might not even have started, which would be told */
-            pause_ns(100000);
+            clock_pause(100000);
         s->code = weft_exec_wait(p.x, 100 * MS);
         snprintf(s->text, sizeof s->text, "%s", weft_errmsg());
         atomic_store(&s->told, 1);
@@ -373,10 +357,8 @@ static void stop_one(struct stopping *s, bool in_time)
     s->in_time = in_time;
     s->deadline_ns = in_time ? 30 * SECOND : STALLS_MS * MS;
     snprintf(s->url, sizeof s->url, "shm:stop-%ld-%d", (long)getpid(), in_time);
-    fflush(NULL);
     for (int r = 0; r < 2; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(0);
         if (pids[r] == 0)
             stopped_rank(s, r);
     }
@@ -384,7 +366,7 @@ static void stop_one(struct stopping *s, bool in_time)
     assert_true(WIFSTOPPED(status));
     atomic_store(&s->stopped, 1);
     while (!atomic_load(&s->told) && state_of(pids[0]) != 'Z')
-        pause_ns(100000);
+        clock_pause(100000);
     kill(pids[1], SIGCONT);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);

@@ -1,7 +1,6 @@
 /* A rank that sends what only the first rank of its host may send: the others do not listen. Ranks 2 and 3 are on one
  * host, and rank 3, which is not the first rank there, forges ballots, results and lists of missing ranks. */
 #define _GNU_SOURCE
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,16 +64,12 @@ static void forged_mail_is_thrown_away(void **state)
     char url[64];
     snprintf(url, sizeof url, "auto:forged-%ld", (long)getpid());
     setenv("WEFT_WIRE", "tcp", 1);
-    fflush(NULL);
     for (int r = 0; r < RANKS; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(100);
         if (pids[r])
             continue;
         weft_comm *c = NULL;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(100);
-        setenv("WEFT_HOST", (char[]){hosts[r], 0}, 1);
+        hosts_live_on(hosts[r]);
         out[r].code = process_open(url, r, RANKS, 60 * SECOND, &c);
         if (!out[r].code)
             out[r].code = meet(c);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,16 +54,12 @@ static void play(const char *scheme, const char *hosts, int (*f)(weft_comm *, st
     hosts_need_wire();
     s->ranks = ranks;
     snprintf(s->url, sizeof s->url, "%s:calls-%ld-%d", scheme, (long)getpid(), number++);
-    fflush(NULL);
     for (int r = 0; r < ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(110);
         if (pids[r])
             continue;
         weft_comm *c = NULL;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(110);
-        setenv("WEFT_HOST", (char[]){hosts[r], 0}, 1);
+        hosts_live_on(hosts[r]);
         s->code[r] = process_open(s->url, r, ranks, 60 * SECOND, &c);
         if (!s->code[r])
             s->code[r] = f(c, s);

@@ -2,7 +2,6 @@
  * auto: with two and three hosts. Every survivor gets an error that names the rank and its host soon, all get the same
  * list of survivors, and they open a comm again in which the result is right. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stddef.h>
@@ -11,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,13 +157,9 @@ static void one_life(const struct life *l, int64_t *slowest)
     struct told *told = ranks_shared(sizeof *told);
     pid_t pids[MOST];
     char name[32];
-    fflush(NULL);
     for (int r = 0; r < l->ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(60);
         if (pids[r] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            alarm(60);
             live(l, r, told);
             _exit(0);
         }
@@ -253,25 +247,6 @@ static void survivors_of_a_random_kill_agree_and_open_again(void **state)
     }
     print_message("%lld lives, the slowest knew after %lld ms\n", (long long)lives, (long long)(slowest / MS));
     soon_judge();
-}
-
-/* Of all jobs before this, in the folder that they met in, in shared memory and among sockets. */
-static void no_files_memory_or_sockets_are_left(void **state)
-{
-    (void)state;
-    int files = 0;
-    DIR *d = opendir(hosts_folder);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));)
-        if (e->d_name[0] != '.') {
-            print_message("left in the folder: %s\n", e->d_name);
-            files++;
-        }
-    closedir(d);
-    assert_int_equal(files, 0);
-    char name[64];
-    snprintf(name, sizeof name, "-%ld-", (long)getpid());
-    process_nothing_left(name);
 }
 
 int main(int argc, char **argv)

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "support/clock.h"
 #include "support/hosts_meet.h"
+#include "support/processes.h"
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
@@ -96,7 +96,6 @@ static int rank_of_killing(struct killing *k, int rank)
     weft_comm *world, *c[2] = {NULL, NULL}, *got;
     struct sum s[2];
     int lists[2][2];
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_host(rank);
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
     int err = weft_comm_open(k->url, &o, &world);
@@ -155,10 +154,8 @@ static void see_deaths(int n)
         k->victim = i * 5 % k->ranks;
         k->delay = i * 7 % 20;
         snprintf(k->url, sizeof k->url, "%s:split-%ld-%d", on_hosts ? "auto" : "shm", (long)getpid(), i);
-        fflush(NULL);
         for (int r = 0; r < k->ranks; r++) {
-            pids[r] = fork();
-            assert_true(pids[r] >= 0);
+            pids[r] = process_fork(0);
             if (pids[r] == 0)
                 _exit(rank_of_killing(k, r));
         }
@@ -184,7 +181,6 @@ static void rank_of_splitting(struct killing *k, int rank)
 {
     weft_comm *world, *c;
     struct random all = {(uint64_t)k->delay};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     set_host(rank);
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
     int err = weft_comm_open(k->url, &o, &world);
@@ -226,10 +222,8 @@ static void kill_some(int64_t n)
         k->victim = (int)random_in(&rng, 0, k->ranks - 1);
         k->delay = i;
         snprintf(k->url, sizeof k->url, "%s:splitting-%ld-%d", on_hosts ? "auto" : "shm", (long)getpid(), i);
-        fflush(NULL);
         for (int r = 0; r < k->ranks; r++) {
-            pids[r] = fork();
-            assert_true(pids[r] >= 0);
+            pids[r] = process_fork(0);
             if (pids[r] == 0) {
                 rank_of_splitting(k, r);
                 _exit(0);

@@ -4,7 +4,6 @@
  * The ranks close their execs before they ask, which ends connections with large messages in flight. On shm:, and
  * between hosts on the wire that WEFT_WIRE names and on auto: with it. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -12,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,11 +52,6 @@ struct told {
         char text[300], log[1200];
     } rank[MOST];
 };
-
-static void pause_ns(int64_t ns)
-{
-    nanosleep(&(struct timespec){.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND}, NULL);
-}
 
 static int make(struct pair *p, weft_comm *c, bool large)
 {
@@ -129,7 +122,7 @@ static int idle_once(weft_comm *c, const struct life *l, struct told *told)
 {
     for (int64_t until = clock_now() + HANGS * SECOND;
          !atomic_load(&told->rank[l->victim].killed_at) && clock_now() < until;)
-        pause_ns(200000);
+        clock_pause(200000);
     return weft_comm_barrier(c, WEFT_DEADLINE);
 }
 
@@ -263,8 +256,8 @@ static void kill_second(const struct life *l, struct told *told, const pid_t *pi
 {
     int64_t until = clock_now() + HANGS * SECOND;
     while (!atomic_load(&told->rank[l->second].knew_at) && clock_now() < until)
-        pause_ns(20000);
-    pause_ns(l->second_after_ns);
+        clock_pause(20000);
+    clock_pause(l->second_after_ns);
     atomic_store(&told->rank[l->second].killed_at, clock_now());
     kill(pids[l->second], SIGKILL);
 }
@@ -299,21 +292,17 @@ static void one_life(const struct life *l)
 {
     struct told *told = ranks_shared(sizeof *told);
     pid_t pids[MOST];
-    fflush(NULL);
     for (int r = 0; r < l->ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(HANGS);
         if (pids[r] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            alarm(HANGS);
             live(l, r, told);
             _exit(0);
         }
     }
     int64_t until = clock_now() + HANGS * SECOND;
     while (atomic_load(&told->ready) < l->ranks && clock_now() < until)
-        pause_ns(100000);
-    pause_ns(l->after_ns);
+        clock_pause(100000);
+    clock_pause(l->after_ns);
     atomic_store(&told->rank[l->victim].killed_at, clock_now());
     kill(pids[l->victim], SIGKILL);
     if (l->second >= 0)
@@ -415,15 +404,10 @@ static void survivors_of_a_parent_are_found_after_a_child_failed(void **state)
         char url[64];
         int status;
         snprintf(url, sizeof url, "%s:parent-%ld-%zu", schemes[i], (long)getpid(), i);
-        fflush(NULL);
         for (int r = 0; r < 3; r++) {
-            pids[r] = fork();
-            assert_true(pids[r] >= 0);
-            if (pids[r] == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
-                alarm(HANGS);
+            pids[r] = process_fork(HANGS);
+            if (pids[r] == 0)
                 _exit(parent_lists(url, r, told));
-            }
         }
         for (int r = 0; r < 3; r++) {
             assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
@@ -432,25 +416,6 @@ static void survivors_of_a_parent_are_found_after_a_child_failed(void **state)
         }
         munmap(told, sizeof *told);
     }
-}
-
-/* Of all jobs before this, in the folder that they met in, in shared memory and among sockets. */
-static void no_files_memory_or_sockets_are_left(void **state)
-{
-    (void)state;
-    DIR *d = opendir(hosts_folder);
-    int files = 0;
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));)
-        if (e->d_name[0] != '.') {
-            print_message("left in the folder: %s\n", e->d_name);
-            files++;
-        }
-    closedir(d);
-    assert_int_equal(files, 0);
-    char name[64];
-    snprintf(name, sizeof name, "-%ld-", (long)getpid());
-    process_nothing_left(name);
 }
 
 int main(int argc, char **argv)

@@ -381,15 +381,16 @@ static void run_rebind(struct ranks_rank *r)
         r->rank == 2 ? weft_bind(p.plan, r->comm, &from[0], &to[0], NULL, &z) : weft_exec_rebind(x, &from[0], &to[0]);
     RANKS_CHECK(r, err == WEFT_EMISMATCH && !z);
     /* In flight on one rank. */
+    tensors_fill(p.src, r->rank, in[2], 7);
     if (r->rank == 1)
         RANKS_OK(r, weft_exec_start(y));
     RANKS_CHECK(r, weft_exec_rebind(y, &from[2], &to[2]) == WEFT_EBUSY);
     RANKS_CHECK(r, !strcmp(ranks_said(), "rank 1: the exec is in flight"));
-    tensors_fill(p.src, r->rank, in[2], 7);
     RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
     if (r->rank != 1)
         RANKS_OK(r, weft_exec_start(y));
     RANKS_OK(r, weft_exec_wait(y, WEFT_FOREVER));
+    RANKS_CHECK(r, !tensors_wrong(p.src, p.dst, r->rank, out[2], 7));
     weft_exec_close(x);
     weft_exec_close(y);
     pair_release(&p);

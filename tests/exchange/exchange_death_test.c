@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -118,15 +117,11 @@ static void one_death(int ranks, int victim, enum when when, int number)
     d->vote = number % 2;
     d->thread = number % 3 == 2;
     snprintf(d->url, sizeof d->url, "%s:xdeath-%ld-%d", on_hosts ? "auto" : "shm", (long)getpid(), number);
-    fflush(NULL);
     for (int r = 0; r < ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = process_fork(HANGS);
         if (pids[r] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            alarm(HANGS);
             if (on_hosts)
-                setenv("WEFT_HOST", (char[]){on_hosts[r], 0}, 1);
+                hosts_live_on(on_hosts[r]);
             _exit(live(d, r));
         }
     }

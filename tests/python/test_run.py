@@ -542,3 +542,22 @@ def test_cycles_are_collected():
         del comm, x, bound, window, ring
         gc.collect()
     assert len(os.listdir("/dev/shm")) <= before
+
+
+def test_messages_are_checked_if_that_is_asked_for():
+    def rank(comm):
+        a, b = weft.layout("f32[12/x,7] @x3"), weft.layout("f32[12,7/x] @x3")
+        x, y = comm.empty(a), comm.empty(b)
+        x[...] = part(a, comm.rank, np.arange(84, dtype=np.float32).reshape(12, 7))
+        plan = weft.lower(a, b)
+        with plan.bind(comm, x, y, check=True) as bound:
+            bound.run(timeout=20)
+            assert bound.stats.checked == 2
+        with plan.bind(comm, x, y, check=False) as bound:
+            bound.run(timeout=20)
+            assert bound.stats.checked == 0
+        with pytest.raises(weft.MismatchError, match="some do not"):
+            plan.bind(comm, x, y, check=comm.rank == 1)
+        return True
+
+    assert threads(3, rank, "checked") == [True] * 3

@@ -9,3 +9,8 @@ int64_t clock_now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
+
+void clock_pause(int64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_sec = ns / SECOND, .tv_nsec = ns % SECOND}, NULL);
+}

@@ -8,4 +8,5 @@
 
 /* Nanoseconds of a clock that only goes forward. */
 int64_t clock_now(void);
+void clock_pause(int64_t ns);
 #endif

@@ -1,10 +1,13 @@
 #define _GNU_SOURCE
 #include "hosts_meet.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "processes.h"
 #include "suite.h"
 
 char hosts_folder[sizeof "/dev/shm/hosts-XXXXXX"];
@@ -32,6 +35,29 @@ int hosts_teardown(void **state)
     (void)state;
     snprintf(command, sizeof command, "rm -rf %s", hosts_folder);
     return system(command);
+}
+
+void hosts_live_on(char host)
+{
+    setenv("WEFT_HOST", (char[]){host, 0}, 1);
+}
+
+void no_files_memory_or_sockets_are_left(void **state)
+{
+    (void)state;
+    char name[64];
+    int files = 0;
+    DIR *d = opendir(hosts_folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.') {
+            print_message("left in the folder: %s\n", e->d_name);
+            files++;
+        }
+    closedir(d);
+    assert_int_equal(files, 0);
+    snprintf(name, sizeof name, "-%ld-", (long)getpid());
+    process_nothing_left(name);
 }
 
 const char *hosts_scheme(const char *scheme)

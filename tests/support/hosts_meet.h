@@ -14,6 +14,11 @@ const char *hosts_wire(void);
 int hosts_setup(void **state);
 int hosts_teardown(void **state);
 
+/* From here on this process is on that host. */
+void hosts_live_on(char host);
+/* A test: all jobs of this process have left nothing in the folder, in shared memory and among sockets. */
+void no_files_memory_or_sockets_are_left(void **state);
+
 /* Of a list: "ucx" stands for that wire. */
 const char *hosts_scheme(const char *scheme);
 bool hosts_have_wire(void);

@@ -2,9 +2,11 @@
 #include "processes.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,6 +66,18 @@ void process_nothing_left(const char *name)
     assert_int_equal(process_lines("/proc/net/unix", name), 0);
     assert_int_equal(process_lines("/proc/self/maps", "memfd:weft"), 0);
     assert_int_equal(process_dev_shm(name), 0);
+}
+
+pid_t process_fork(unsigned seconds)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(seconds);
+    }
+    return pid;
 }
 
 int process_do(int (*f)(void *), void *arg)

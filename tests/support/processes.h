@@ -4,6 +4,7 @@
 #define WEFT_TESTS_PROCESSES_H
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "random.h"
 #include "tensors.h"
@@ -19,6 +20,10 @@ int process_lines(const char *path, const char *text);
 /* Files of /dev/shm that have the text in their names. */
 int process_dev_shm(const char *text);
 void process_nothing_left(const char *name);
+
+/* Forks. The child (0 is returned there) ends with its parent, and by SIGALRM after `seconds`; 0: without that limit.
+ */
+pid_t process_fork(unsigned seconds);
 
 /* Runs f in a child and gives its exit code. */
 int process_do(int (*f)(void *), void *arg);

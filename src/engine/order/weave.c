@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "engine/channel.h"
+#include "engine/proof.h"
 #include "engine/shape.h"
 #include "engine/work.h"
 #include "memory/line.h"
@@ -339,8 +340,15 @@ static void end_step(weft_exec *x, struct weave_stream *s)
 {
     s->move = 0;
     switch (s->kind) {
-    case PLAN_SEND: channel_pushed(x, &x->program->outs[s->index]); break;
-    case PLAN_RECV: channel_pulled(x, &x->program->ins[s->index]); break;
+    case PLAN_SEND:
+        if (x->program->proof)
+            proof_sends(x, &x->program->outs[s->index]);
+        channel_pushed(x, &x->program->outs[s->index]);
+        break;
+    case PLAN_RECV:
+        if (!x->program->proof || proof_came(x, &x->program->ins[s->index]))
+            channel_pulled(x, &x->program->ins[s->index]);
+        break;
     default: channel_copied(x, s->steps[s->at++]);
     }
 }

@@ -132,7 +132,7 @@ static bool copy_one(weft_exec *x, const struct exec_out *out, uint32_t k)
     const struct exec_step *step = &x->program->steps[out->steps[k]];
     struct block_message *send = &out->sends[k];
     uint32_t piece;
-    if (step->way != &way_assist || !claim(x, send, pieces(step), false, &piece))
+    if (!step->pieces || !claim(x, send, pieces(step), false, &piece)) /* step->way may be a copy: proof.h */
         return false;
     copy(x, step, send->bytes, piece);
     core_signal(x->comm->group, out->peer, &send->copied, word_of(x, sent(x, send) + 1));

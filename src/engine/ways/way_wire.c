@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "engine/channel.h"
+#include "engine/proof.h"
 #include "engine/work.h"
 
 #define PIECE 2048      /* bytes of a piece on average from which on a message goes as a list of pieces */
@@ -59,7 +60,7 @@ int way_wire_outline(weft_exec *x, struct program *p)
     return err ? err : make_channels(x, p, PLAN_SEND, steps + recvs, sends);
 }
 
-int way_wire_tags(weft_exec *x, struct program *p)
+int way_wire_tags(weft_exec *x, struct program *p, bool checks)
 {
     struct transport_hosts *hosts = x->comm->link->hosts;
     int err = 0;
@@ -71,7 +72,7 @@ int way_wire_tags(weft_exec *x, struct program *p)
             continue;
         }
         ch->tag = *next;
-        *next += ch->n;
+        *next += ch->n + checks; /* the last one is for their sums */
         if (*next > hosts->wire->tags && !err)
             err = error_set(WEFT_EUNSUPPORTED,
                             "%s has %llu tags for messages between two ranks, and those with rank %d are used up: open "
@@ -242,8 +243,20 @@ int way_wire_fill(weft_exec *x, struct program *p)
     for (uint32_t i = 0; i < wired->n && !err; i++) {
         wired->channels[i].slots = slots;
         err = make_messages(x, p, &wired->channels[i], &room);
+        if (!err && x->checks)
+            err = proof_wire_make(x, p, &wired->channels[i]);
     }
     return err;
+}
+
+/* False: the wire still uses the memory of the message. */
+static bool give_up(struct wire_message *m)
+{
+    if (!m)
+        return true;
+    bool ours = m->wire->ops->cancel(m);
+    m->wire->ops->drop(m);
+    return ours;
 }
 
 bool way_wire_free(const weft_exec *x, struct program *p)
@@ -253,13 +266,9 @@ bool way_wire_free(const weft_exec *x, struct program *p)
         x->comm->link->hosts->wire->failed = core_failed(x->comm->group);
     for (uint32_t i = 0; i < p->wired.n; i++) {
         const struct wire_channel *ch = &p->wired.channels[i];
-        for (uint32_t k = 0; ch->messages && k < ch->n; k++) {
-            struct wire_message *m = ch->messages[k].wire;
-            if (!m)
-                continue;
-            ours &= m->wire->ops->cancel(m);
-            m->wire->ops->drop(m);
-        }
+        for (uint32_t k = 0; ch->messages && k < ch->n; k++)
+            ours &= give_up(ch->messages[k].wire);
+        ours &= !ch->proof || give_up(ch->proof->wire);
     }
     return ours;
 }
@@ -295,6 +304,8 @@ static bool begin(weft_exec *x, struct wire_channel *ch)
             room -= step->bytes;
         }
         int err = wire->ops->start(m->wire);
+        if (!err && ch->proof)
+            err = proof_wire_began(x, ch);
         if (err)
             return broken(x, ch, err);
         ch->begun++;
@@ -314,6 +325,8 @@ static bool end(weft_exec *x, struct wire_channel *ch)
         struct wire_bucket *m = &ch->messages[ch->ended];
         const struct exec_step *step = &p->steps[m->step];
         int done = wire->ops->test(m->wire);
+        if (done > 0 && ch->proof)
+            done = proof_wire_test(ch);
         if (done < 0)
             return broken(x, ch, done);
         if (!done) {
@@ -324,6 +337,8 @@ static bool end(weft_exec *x, struct wire_channel *ch)
             work_unpack(p, step, m->slot);
             room -= step->bytes;
         }
+        if (!ch->sends && ch->proof && !proof_wire_came(x, ch))
+            return true;
         ch->ended++;
         ch->slots_ended += m->slot != NULL;
         ch->heard_at = 0;

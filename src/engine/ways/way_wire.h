@@ -16,8 +16,9 @@ struct wire_channel {
     bool sends;
     uint32_t n;
     struct wire_bucket *messages;
-    uint64_t tag;   /* of the first message */
-    uint32_t slots; /* how many slots its messages use in turn */
+    uint64_t tag;                /* of the first message */
+    uint32_t slots;              /* how many slots its messages use in turn */
+    struct proof_channel *proof; /* NULL: its messages are not checked */
 
     /* the run */
     uint32_t begun, ended;             /* messages */
@@ -35,8 +36,8 @@ struct wire_channel {
 int way_wire_outline(weft_exec *x, struct program *p);
 /* Gives the channels their tags. Ranks do this at the same point of every bind, so that both ends come to the same
  * tags. No tag is given twice. One exception: after binding again, the new program has the tags of the old one, since
- * everything that was sent with them has been received. */
-int way_wire_tags(weft_exec *x, struct program *p);
+ * everything that was sent with them has been received. `checks`: all ranks check messages. */
+int way_wire_tags(weft_exec *x, struct program *p, bool checks);
 /* Makes slots and the messages of the wire, when the moves of all messages are known. */
 int way_wire_fill(weft_exec *x, struct program *p);
 /* False: the wire still uses the slots, and could not be made to stop. */

@@ -119,7 +119,11 @@ struct core_group {
     _Atomic uint64_t lacks_in;                 /* the meeting, plus 1, to which the ranks below have not come yet */
     _Atomic int32_t lacks[CORE_LACKS];         /* for texts; -1: no rank */
     _Alignas(CORE_LINE) _Atomic uint64_t cores[CORE_CORES / 64]; /* CPU cores that the ranks may run on, all together */
-    _Atomic uint64_t departures;                                 /* grows when a rank has left */
+    _Atomic uint64_t departures; /* grows when a rank has left, or has given up opening a comm again */
+    /* After a failure, in survivor agreement: */
+    _Atomic uint64_t
+        words; /* grows when a leader has published its word; the low bits say which rank has (survive_words.c) */
+    _Atomic uint64_t agreement; /* the newest one that a rank has begun */
     struct core_rank ranks[];
 };
 

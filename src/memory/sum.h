@@ -1,0 +1,43 @@
+/* Sums that prove a message: its sender and its receiver each sum the bytes of the message in their own memory, and the
+ * sums are equal if the bytes are.
+ *
+ * The bytes have positions: those of the dense message. Every byte adds its own part to the sum, modulo 2^64, and that
+ * part depends on the byte and its position alone. So a message can be summed in any order and in any pieces, and the
+ * sums of disjoint pieces add up to that of the whole.
+ *
+ * The sum is a product sum. Word w (32 bits, little-endian) of the message has the key T[w % 64] * R(w / 64), modulo
+ * 2^64. T is a table of odd random numbers below 2^32, and R is odd and random (sum.c). What is certain:
+ *   - a change within one word changes the sum: the difference times T is not 0 and below 2^64, and R is odd;
+ *   - two words that differ and change places change the sum, if they are less than 16 GiB apart: the low 33 bits of
+ *     the keys are all different, and the words differ by less than 2^32.
+ * Any other change goes unseen with a probability of about 2^-64. The keys are no secret, so this is a check against
+ * faults. It is no protection against somebody who wants to forge a message. */
+#ifndef WEFT_MEMORY_SUM_H
+#define WEFT_MEMORY_SUM_H
+#include "memory/memory.h"
+
+#define SUM_WORDS 64              /* words of a block, which have the same R */
+#define SUM_BLOCK (4 * SUM_WORDS) /* bytes */
+
+/* The part that n bytes from position `at` on add to the sum of their message. */
+uint64_t sum_bytes(uint64_t at, const void *bytes, size_t n);
+
+/* The sum of a whole message whose elements lie in memory as operand 1 of the tile says, in the order of its loops,
+ * from `src` on. They have the dtype `from` and are summed as dtype `to`, after a cast to `via` on the way (0: there is
+ * none). */
+uint64_t sum_tile(const struct memory_tile *t, const void *src, int from, int via, int to);
+
+/* For sum.c and the kernels. */
+extern const uint32_t sum_keys[SUM_WORDS];
+typedef uint64_t sum_loop(const void *bytes, uint64_t block,
+                          size_t n); /* n whole blocks, the first is number `block` */
+
+/* R of a block. Its low 33 bits are 1 + 128 times the number of the block, those of T[j] end in 2 * j + 1: together
+ * they make the low 33 bits of all keys of 16 GiB different. */
+static inline uint64_t sum_factor(uint64_t block)
+{
+    uint64_t x = (block + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return x << 33 | (block << 7 & UINT64_C(0x1ffffffff)) | 1;
+}
+#endif
