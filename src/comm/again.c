@@ -1,6 +1,7 @@
 /* A rank that opens a comm again waits for the others, as each rank does that opens one. But it has the old comm, which
  * sees deaths: shared memory at once, a wire when the connection with the rank breaks. Not every rank is connected with
- * every other one. So a rank that gives up tells the others, in the core of the old comm and by mail.
+ * every other one. So a rank that gives up tells the others, in the core of the old comm and by mail. Of many ranks it
+ * tells a few, which give up and tell a few in turn.
  *
  * If one rank had opened the comm and another one had given up, the two would ask for survivors of different comms. So
  * all ranks that are left open it, or none: in shared memory a word decides (shm_meet.c). With a store, a last gather
@@ -16,12 +17,14 @@
 #include "comm/survive.h"
 #include "transport/hosts/hosts.h"
 
-#define LOOK_NS INT64_C(5000000)
+#define LOOKS 4 /* in a beat, at the other ranks */
+#define FLAT 64 /* of up to this many ranks each tells all others that it gives up */
+#define FAN 8   /* more of them tell their neighbours in a tree in which each rank has this many below it */
 
 void again_begin(struct again *a, weft_comm *old, const int *ranks, int n)
 {
     uint64_t agreement = survive_agreed(old);
-    *a = (struct again){.old = old, .ranks = ranks, .n = n, .gone = -1};
+    *a = (struct again){.old = old, .ranks = ranks, .n = n, .departures = UINT64_MAX, .gone = -1};
     a->id = hash_bytes(hash_bytes(1, &agreement, sizeof agreement), ranks, (size_t)n * sizeof *ranks) | 1;
 }
 
@@ -69,10 +72,16 @@ int again_vain(void *arg, int rank)
 {
     struct again *a = arg;
     int64_t now = core_now();
-    if (rank < 0 && now - a->looked_at < LOOK_NS)
+    if (rank < 0 && now - a->looked_at < a->old->beat_ns / LOOKS)
         return 0;
     a->looked_at = now;
     struct comm_family *f = comm_enter(a->old);
+    uint64_t departures = 0;
+    if (rank < 0 && liveness_departures(a->old, &departures) && departures == a->departures) {
+        comm_leave(f);
+        return 0;
+    }
+    a->departures = departures;
     if (core_failed(a->old->group))
         mail_receive(a->old);
     else
@@ -80,6 +89,32 @@ int again_vain(void *arg, int rank)
     int err = look(a, rank);
     comm_leave(f);
     return err;
+}
+
+/* Tells a rank of the list that this one gives up. */
+static void tell(const struct again *a, int number)
+{
+    if (number < a->n && transport_elsewhere(a->old->link, a->ranks[number]))
+        survive_mail_gives_up(a->old, a->ranks[number], a->id, a->gone);
+}
+
+/* Tells the neighbours of a rank of the list in the tree. */
+static void tell_around(const struct again *a, int number)
+{
+    if (number)
+        tell(a, (number - 1) / FAN);
+    for (int64_t i = (int64_t)number * FAN + 1; i <= (int64_t)number * FAN + FAN && i < a->n; i++)
+        tell(a, (int)i);
+}
+
+/* If a rank of the tree is gone, its neighbours do not hear of it from each other. So they are told, too. */
+static void tell_others(const struct again *a)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->n <= FLAT)
+            tell(a, i);
+        else if (a->ranks[i] == a->old->rank || a->ranks[i] == a->gone)
+            tell_around(a, i);
 }
 
 void again_give_up(struct again *a, int err)
@@ -91,9 +126,8 @@ void again_give_up(struct again *a, int err)
     struct comm_family *f = comm_enter(c);
     atomic_store_explicit(&me->gave_up_for, a->gone + 1, memory_order_seq_cst);
     atomic_store_explicit(&me->gave_up, a->id, memory_order_seq_cst);
-    for (int i = 0; i < a->n; i++)
-        if (transport_elsewhere(c->link, a->ranks[i]))
-            survive_mail_gives_up(c, a->ranks[i], a->id, a->gone);
+    atomic_fetch_add_explicit(&c->group->departures, 1, memory_order_seq_cst); /* after that: others look now */
+    tell_others(a);
     mail_flush(c, c->deadline_ns / 8);
     comm_leave(f);
     error_set(err, "%s", text);

@@ -7,9 +7,10 @@ struct again {
     weft_comm *old;
     const int *ranks; /* of the old comm, which are numbered in this order in the new one */
     int n;
-    uint64_t id;       /* of this attempt, the same on all ranks */
-    int64_t looked_at; /* and what was found: */
-    int gone;          /* a rank of the old comm that is gone; -1: none */
+    uint64_t id;         /* of this attempt, the same on all ranks */
+    int64_t looked_at;   /* and what was found: */
+    uint64_t departures; /* liveness_departures of the old comm */
+    int gone;            /* a rank of the old comm that is gone; -1: none */
 };
 
 void again_begin(struct again *a, weft_comm *old, const int *ranks, int n);

@@ -202,6 +202,9 @@ bool comm_callback_active(void); /* is this thread in a callback? For calls that
 /* Fails the comm, or a sibling, if a task there waits for a peer that is gone or stalled. Without `must` it looks at
  * most once a millisecond. */
 void liveness_watch(weft_comm *c, int64_t now, bool must);
+/* Of the comm and its siblings: a number that grows when a rank is gone, or has given up opening a comm again. False:
+ * it is not known, and the caller looks at each rank. */
+bool liveness_departures(weft_comm *c, uint64_t *n);
 /* For code that watches peers: this rank looks at them now. From any thread. */
 void liveness_look(weft_comm *c, int64_t now);
 /* For how long a peer has shown nothing while this rank looked. A rank that was stopped does not count that time, since
@@ -222,6 +225,8 @@ struct comm_need {
  * failure, with this thread's error text set, if the comm fails first. */
 #define COMM_LATE 1
 int comm_wait(weft_comm *c, const struct comm_need *need);
+/* The same for a wait that takes long: the rank sleeps without letting others run first. */
+int comm_wait_asleep(weft_comm *c, const struct comm_need *need);
 /* Spins, or yields, for a short time. It reads no clock and makes no progress. True: met(arg). */
 bool comm_wait_spin(const weft_comm *c, bool (*met)(void *arg), void *arg);
 

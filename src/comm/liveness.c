@@ -20,6 +20,18 @@ int64_t liveness_silence(const weft_comm *c, int64_t seen_at, int64_t now)
     return now - (seen_at > back_at ? seen_at : back_at);
 }
 
+bool liveness_departures(weft_comm *c, uint64_t *n)
+{
+    const weft_comm *k = c;
+    *n = 0;
+    do {
+        if (!k->transport->departures)
+            return false;
+        *n += k->transport->departures(k->link);
+    } while ((k = k->sibling) != c);
+    return true;
+}
+
 void liveness_watch(weft_comm *c, int64_t now, bool must)
 {
     if (!must && now - c->watched_at < LOOK_NS)

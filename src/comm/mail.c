@@ -46,10 +46,38 @@ int mail_send(weft_comm *c, int peer, const void *packet, size_t bytes)
     return wire ? wire->ops->mail(wire, peer, packet, bytes) : 0;
 }
 
-void mail_send_all(weft_comm *c, const void *packet, size_t bytes)
+static bool is_here(weft_comm *c, int rank)
 {
-    for (int r = 0; c->mail && r < c->size; r++)
-        if (transport_elsewhere(c->link, r) && c->transport->gone(c->link, r) == TRANSPORT_HERE)
+    return c->transport->gone(c->link, rank) == TRANSPORT_HERE;
+}
+
+/* Sends to the ranks of other hosts that this rank is connected with, and to the first ranks of the hosts next to its
+ * own in the tree of hosts. If the one above is gone, the next one above it takes its place. */
+static void send_near(weft_comm *c, const void *packet, size_t bytes)
+{
+    const struct transport_hosts *h = c->link->hosts;
+    struct wire *wire = h->wire;
+    int near[RELAY_HOSTS + 1], host = h->host[c->rank], n = relay_tree(host, h->nhosts, near);
+    for (int r = 0; r < c->size; r++)
+        if (transport_elsewhere(c->link, r) && wire->ops->used(wire, r) && is_here(c, r))
+            (void)mail_send(c, r, packet, bytes);
+    for (int i = 0; i < n; i++) {
+        int above[RELAY_HOSTS + 1];
+        while (near[i] && near[i] < host && !is_here(c, h->firsts[near[i]])) {
+            relay_tree(near[i], h->nhosts, above);
+            near[i] = above[0];
+        }
+        if (!wire->ops->used(wire, h->firsts[near[i]]))
+            (void)mail_send(c, h->firsts[near[i]], packet, bytes);
+    }
+}
+
+void mail_tell(weft_comm *c, const void *packet, size_t bytes)
+{
+    if (c->mail && mail_is_wide(c))
+        send_near(c, packet, bytes);
+    for (int r = 0; c->mail && !mail_is_wide(c) && r < c->size; r++)
+        if (transport_elsewhere(c->link, r) && is_here(c, r))
             (void)mail_send(c, r, packet, bytes);
 }
 
@@ -68,18 +96,10 @@ static void send_to_neighbours(weft_comm *c, const struct mail_packet *m)
 /* Tells the failure, once. */
 static void spread(weft_comm *c, const struct mail_packet *m)
 {
-    struct wire *wire = c->link->hosts->wire;
     if (c->mail->told)
         return;
     c->mail->told = true;
-    for (int r = 0; r < c->size; r++)
-        if (transport_elsewhere(c->link, r) && wire->ops->used(wire, r) &&
-            c->transport->gone(c->link, r) == TRANSPORT_HERE)
-            (void)mail_send(c, r, m, length(m));
-    int ranks[RELAY_HOSTS + 1];
-    for (int i = relay_neighbours(c, ranks) - 1; i >= 0; i--)
-        if (!wire->ops->used(wire, ranks[i]))
-            (void)mail_send(c, ranks[i], m, length(m));
+    send_near(c, m, length(m));
 }
 
 /* ---- what comes ---- */
@@ -164,7 +184,7 @@ static void mail_close(struct comm_task *t)
 {
     weft_comm *c = ((struct mail *)t)->comm;
     const struct mail_packet m = {.kind = GOODBYE};
-    if (c->link->hosts->near[c->rank] == 0)
+    if (c->link->hosts->index[c->rank] == 0)
         send_to_neighbours(c, &m); /* closing the wire flushes it */
     comm_task_remove(c, t);
     free(c->mail);

@@ -26,7 +26,14 @@ void mail_handle(weft_comm *c, enum mail_owner owner, mail_handler *handler);
 /* Sends at most WIRE_MAIL bytes to one rank of another host. Returns the wire's error code, with this thread's text
  * set. A caller that waits for the peer afterwards may ignore it: that wait finds out that the peer is gone. */
 int mail_send(weft_comm *c, int peer, const void *packet, size_t bytes);
-void mail_send_all(weft_comm *c, const void *packet, size_t bytes); /* to all ranks of other hosts that have not left */
+/* Sends to all ranks of other hosts that have not left. In a comm that is wide, of more than MAIL_ALL ranks, only to
+ * those that this rank is connected with, and to the first ranks of the hosts next to its own in the tree of hosts. */
+#define MAIL_ALL 64
+void mail_tell(weft_comm *c, const void *packet, size_t bytes);
+static inline bool mail_is_wide(const weft_comm *c)
+{
+    return c->size > MAIL_ALL;
+}
 
 /* Passes only those tasks of the comm and its siblings that move a wire. Calls no callback. */
 bool mail_move(weft_comm *c);

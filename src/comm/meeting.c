@@ -9,6 +9,8 @@
 #include "comm/task.h"
 #include "transport/hosts/hosts.h"
 
+#define CROWD 64 /* more ranks than this that share cores do not meet before a rank has let others run many times */
+
 struct meeting {
     weft_comm *comm;
     uint64_t number;
@@ -101,7 +103,7 @@ static int wait_for(weft_comm *c, struct meeting *m, int64_t until, const char *
     for (;;) {
         int64_t now = core_now(), next = now + c->beat_ns;
         struct comm_need need = {met, absent, m, until >= 0 && until < next ? until : next};
-        int err = comm_wait(c, &need);
+        int err = c->size > CROWD && !c->dedicated_cores ? comm_wait_asleep(c, &need) : comm_wait(c, &need);
         if (!err)
             mail_flush(c, c->deadline_ns); /* the next call may come late, and other hosts wait for these votes */
         if (err != COMM_LATE)

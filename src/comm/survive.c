@@ -48,9 +48,12 @@
 #include "comm/survive_state.h"
 #include "transport/hosts/hosts.h"
 
-#define NAP_NS 200000
-#define NAP_MOST_NS 2000000
-#define LOOK_NS 20000000
+/* How long a rank sleeps between two looks: from 1/100 to 1/10 of a beat, which is longer if many ranks share a
+ * machine.
+ */
+#define NAP 100
+#define NAP_MOST 10
+#define NAP_LIMIT_NS INT64_C(100000000)
 #define ASK_NS INT64_C(50000000)        /* without a word of a leader: this rank mails the rank that should lead */
 #define ASK_AGAIN_NS INT64_C(500000000) /* and again */
 
@@ -134,11 +137,14 @@ bool survive_is_gone(weft_comm *c, int rank)
     return survive_in(s->dead, rank) || c->transport->gone(c->link, rank) == TRANSPORT_LOST;
 }
 
+/* Looks at all ranks, at most once in a beat, unless it is known that none of them has gone since. */
 static void look(struct survivors *s, int64_t now)
 {
     weft_comm *c = s->comm;
-    if (now - s->looked_at < LOOK_NS)
+    uint64_t departures = 0;
+    if (now - s->looked_at < c->beat_ns || (liveness_departures(c, &departures) && departures == s->departures))
         return;
+    s->departures = departures;
     s->looked_at = now;
     for (int r = 0; r < c->size; r++)
         if (r != c->rank && !survive_in(s->dead, r))
@@ -249,11 +255,13 @@ static int agree(struct survivors *s)
 {
     weft_comm *c = s->comm;
     char who[NAMES_RANK];
-    for (int64_t nap = NAP_NS;; nap = 2 * nap < NAP_MOST_NS ? 2 * nap : NAP_MOST_NS) {
+    int64_t least = c->beat_ns / NAP, most = c->beat_ns / NAP_MOST;
+    most = most < NAP_LIMIT_NS ? most : NAP_LIMIT_NS;
+    for (int64_t nap = least;; nap = 2 * nap < most ? 2 * nap : most) {
         uint64_t before = s->view.ballot * 5 + s->view.phase;
         int64_t now = core_now();
         mail_receive(c);
-        survive_words_look(s);
+        survive_words_look(s, now);
         if (s->newest > s->agreement) {
             survive_state_enter(s, s->newest);
             survive_words_ask(s);
@@ -271,7 +279,7 @@ static int agree(struct survivors *s)
             return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not sent the list of survivors within %lld ms",
                              names_rank(c, from, who), (long long)(2 * c->deadline_ns / 1000000));
         if (s->view.ballot * 5 + s->view.phase != before)
-            nap = NAP_NS;
+            nap = least;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
     }
 }
@@ -309,6 +317,8 @@ static int find(weft_comm *c)
         return err;
     s->began = core_now();
     s->looked_at = 0;
+    s->words_at = s->began;
+    s->departures = UINT64_MAX;
     survive_state_enter(s, s->newest > s->agreement ? s->newest : s->agreement + 1);
     survive_words_ask(s);
     err = agree(s);

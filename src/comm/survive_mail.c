@@ -81,10 +81,20 @@ void survive_mail_report(struct survivors *s, int rank)
     s->news = false;
 }
 
+/* Of many ranks only some are told. So a rank that quits also tells which ranks it knows to be dead or to have quit.
+ * Whoever leads the agreement hears it from any rank that reports. */
 void survive_mail_quit(weft_comm *c)
 {
-    struct packet m = {.kind = QUITS};
-    mail_send_all(c, &m, HEAD);
+    const struct survivors *s = c->survivors;
+    struct packet m = {.kind = DEAD};
+    for (size_t first = 0; s && mail_is_wide(c) && first < s->words; first += PART) {
+        m.first = (uint32_t)first;
+        m.n = (uint32_t)(s->words - first < PART ? s->words - first : PART);
+        memcpy(m.set, s->dead + first, m.n * sizeof *m.set);
+        mail_tell(c, &m, HEAD + m.n * sizeof *m.set);
+    }
+    m = (struct packet){.kind = QUITS};
+    mail_tell(c, &m, HEAD);
 }
 
 void survive_mail_gives_up(weft_comm *c, int rank, uint64_t id, int gone)
@@ -198,12 +208,17 @@ void survive_mail_take(weft_comm *c, int peer, const void *packet, size_t n)
         break;
     case HOLDS: take_holds(s, &m); break;
     case REPORTS: take_report(s, peer, &m); break;
-    case QUITS: survive_put(s->quit, peer, true); break;
+    case QUITS: /* it will not take part any more: that is known, though its farewell may come later, or to others */
+        s->news |= !survive_in(s->dead, peer);
+        survive_put(s->quit, peer, true);
+        survive_put(s->dead, peer, true);
+        break;
     case GIVES_UP:
         if (m.number > (uint64_t)c->size)
             break;
         atomic_store_explicit(&c->group->ranks[peer].gave_up_for, (int32_t)m.number, memory_order_seq_cst);
         atomic_store_explicit(&c->group->ranks[peer].gave_up, m.ballot, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&c->group->departures, 1, memory_order_seq_cst);
         break;
     default: break; /* cannot happen: the other end has the same version */
     }

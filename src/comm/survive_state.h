@@ -89,7 +89,10 @@ struct survivors {
     uint64_t *asked; /* of other hosts: have asked in this agreement */
     bool news;       /* the dead have changed since this rank's last report */
     int64_t looked_at, asked_at;
-    bool asked_all; /* this rank has told all others that it asks, because its deadline is over */
+    uint64_t departures; /* liveness_departures, when this rank last looked at all others */
+    uint64_t words_seen; /* of core_group, when it last read words of this host's ranks */
+    int64_t words_at;    /* when it last looked at all of them */
+    bool asked_all;      /* this rank has told all others that it asks, because its deadline is over */
     /* of the leader */
     bool fresh;                            /* the list was not one that a rank had accepted before */
     struct survive_word best, coming_best; /* the accepted list with the highest ballot; one of which parts have come */
@@ -121,9 +124,9 @@ void survive_state_best(struct survivors *s, uint64_t ballot, const uint64_t *li
 int survive_words_open(struct survivors *s);
 void survive_words_ask(struct survivors *s);  /* publishes the agreement that this rank is in */
 void survive_words_hold(struct survivors *s); /* publishes what it has promised and accepted, and the dead */
-void survive_words_lead(struct survivors *s); /* publishes s->view */
+void survive_words_lead(struct survivors *s); /* publishes s->view, for all ranks of this host to look at */
 /* Reads what the ranks of this host have published: the newest word of a leader, and the newest agreement. */
-void survive_words_look(struct survivors *s);
+void survive_words_look(struct survivors *s, int64_t now);
 uint64_t survive_words_asked(const struct survivors *s, int rank); /* of this host; 0: never */
 /* For the leader: reads what a rank of this host has promised and accepted, and the dead that it knows. */
 void survive_words_collect(struct survivors *s, int rank);

@@ -12,6 +12,8 @@
 #include "comm/survive_state.h"
 #include "transport/hosts/hosts.h"
 
+#define CROWD 64
+
 struct words {
     _Atomic uint64_t version;
     _Atomic uint64_t numbers[2];
@@ -84,7 +86,12 @@ int survive_words_open(struct survivors *s)
 
 void survive_words_ask(struct survivors *s)
 {
+    _Atomic uint64_t *newest = &s->comm->group->agreement;
     atomic_store_explicit(&s->block->asked, s->agreement, memory_order_seq_cst);
+    uint64_t was = atomic_load_explicit(newest, memory_order_seq_cst);
+    while (was < s->agreement && !atomic_compare_exchange_weak_explicit(newest, &was, s->agreement,
+                                                                        memory_order_seq_cst, memory_order_seq_cst)) {
+    }
 }
 
 void survive_words_hold(struct survivors *s)
@@ -96,12 +103,24 @@ void survive_words_hold(struct survivors *s)
     end(w);
 }
 
-void survive_words_lead(struct survivors *s)
+static void pass_on(struct survivors *s)
 {
     struct words *w = of_leader(s->block);
     begin(w, s->view.ballot, s->view.phase);
     write_set(s, w, 0, s->view.list);
     end(w);
+}
+
+/* Most ranks wait for words that few ranks write. So they look at the words of the rank that has announced some last.
+ */
+void survive_words_lead(struct survivors *s)
+{
+    _Atomic uint64_t *words = &s->comm->group->words;
+    pass_on(s);
+    uint64_t was = atomic_load_explicit(words, memory_order_seq_cst), now;
+    do /* after the words themselves */
+        now = ((was >> SURVIVE_RANK_BITS) + 1) << SURVIVE_RANK_BITS | (uint64_t)s->comm->rank;
+    while (!atomic_compare_exchange_weak_explicit(words, &was, now, memory_order_seq_cst, memory_order_seq_cst));
 }
 
 /* ---- reading ---- */
@@ -122,28 +141,47 @@ uint64_t survive_words_asked(const struct survivors *s, int rank)
     return b ? atomic_load_explicit(&b->asked, memory_order_seq_cst) : 0;
 }
 
-void survive_words_look(struct survivors *s)
+/* Takes the leader's word that the rank has published, if it is newer than the one in view. list: working memory. */
+static bool read_word(struct survivors *s, int rank, uint64_t *list)
 {
+    struct survive_block *b = rank == s->comm->rank ? NULL : block_of(s, rank);
+    if (!b)
+        return false;
+    const struct words *w = of_leader(b);
+    uint64_t version = version_of(w);
+    uint64_t ballot = atomic_load_explicit(&w->numbers[0], memory_order_seq_cst);
+    uint64_t phase = atomic_load_explicit(&w->numbers[1], memory_order_seq_cst);
+    if (version % 2 || !survive_state_newer(s, ballot, phase))
+        return false;
+    read_set(s, w, 0, list);
+    if (version_of(w) != version)
+        return false;
+    survive_state_view(s, ballot, phase, list);
+    return true;
+}
+
+/* Of several words that were announced at the same time only the last is found. So ranks look at all blocks now and
+ * then, seldom if there are many ranks: each block is in another page, and a page table for each costs more than the
+ * look. */
+void survive_words_look(struct survivors *s, int64_t now)
+{
+    const weft_comm *c = s->comm;
+    uint64_t words = atomic_load_explicit(&c->group->words, memory_order_seq_cst); /* before the words themselves */
+    uint64_t agreement = atomic_load_explicit(&c->group->agreement, memory_order_seq_cst);
+    s->newest = agreement > s->newest ? agreement : s->newest;
+    bool all = now - s->words_at >= c->beat_ns * (1 + c->size / CROWD);
+    if (words == s->words_seen && !all)
+        return;
     uint64_t *list = malloc(s->words * sizeof *list);
-    bool moved = false;
-    for (int r = 0; r < s->comm->size && list; r++) {
-        struct survive_block *b = r == s->comm->rank ? NULL : block_of(s, r);
-        if (!b)
-            continue;
-        uint64_t asked = atomic_load_explicit(&b->asked, memory_order_seq_cst);
-        s->newest = asked > s->newest ? asked : s->newest;
-        const struct words *w = of_leader(b);
-        uint64_t version = version_of(w);
-        uint64_t ballot = atomic_load_explicit(&w->numbers[0], memory_order_seq_cst);
-        uint64_t phase = atomic_load_explicit(&w->numbers[1], memory_order_seq_cst);
-        if (version % 2 || !survive_state_newer(s, ballot, phase))
-            continue;
-        read_set(s, w, 0, list);
-        if (version_of(w) == version)
-            survive_state_view(s, ballot, phase, list), moved = true;
-    }
+    if (!list)
+        return;
+    bool moved = words && read_word(s, (int)(words & ((UINT64_C(1) << SURVIVE_RANK_BITS) - 1)), list);
+    for (int r = 0; r < c->size && all; r++)
+        moved |= read_word(s, r, list);
+    s->words_seen = words;
+    s->words_at = all ? now : s->words_at;
     if (moved)
-        survive_words_lead(s);
+        pass_on(s); /* the rank that wrote it first has announced it */
     free(list);
 }
 

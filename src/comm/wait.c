@@ -95,11 +95,11 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
     return 0;
 }
 
-int comm_wait(weft_comm *c, const struct comm_need *need)
+static int wait(weft_comm *c, const struct comm_need *need, int yields)
 {
     struct sleep s = {0, PATIENCE_NS, 0};
     for (;;) {
-        int turns = turns_before_yields(c) + YIELDS;
+        int turns = turns_before_yields(c) + yields;
         bool armed = s.turn >= turns;
         uint32_t bell = armed ? core_arm(c->group, c->rank) : 0;
         if (armed) {
@@ -132,6 +132,16 @@ int comm_wait(weft_comm *c, const struct comm_need *need)
         }
         s.turn += s.turn < turns;
     }
+}
+
+int comm_wait(weft_comm *c, const struct comm_need *need)
+{
+    return wait(c, need, YIELDS);
+}
+
+int comm_wait_asleep(weft_comm *c, const struct comm_need *need)
+{
+    return wait(c, need, 0);
 }
 
 bool comm_wait_spin(const weft_comm *c, bool (*met)(void *arg), void *arg)

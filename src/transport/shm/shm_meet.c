@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -37,7 +38,8 @@ enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
 #define DISAGREE_NS \
     INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
 #define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
-#define SPARE_FILES 4               /* beside those for connections */
+#define SPARE_FILES 5               /* beside those for connections */
+#define EVENTS 64                   /* of connections that are looked at together */
 #define AGAIN 1                     /* not an error: try to find the group once more */
 
 struct message {
@@ -49,7 +51,8 @@ struct message {
 };
 
 #define ENDING_NS INT64_C(200000000) /* from the end of a connection to the end of its process */
-#define BEAT_MS 20                   /* how often a rank asks whether it waits in vain */
+#define BEAT_MS 20                   /* how often a rank asks whether it waits in vain, */
+#define CROWD 64                     /* and less often if there are more ranks than this */
 
 enum { FORMED = 1, BROKEN }; /* of struct shm_head */
 
@@ -60,9 +63,10 @@ struct host {
     int *peers; /* connections; -1: none */
     bool *ready;
     int nready;
-    struct pollfd *polls;
-    int told;         /* ranks that were refused because ranks disagree about the size */
-    int most;         /* the largest size that a rank has said then */
+    int events; /* an epoll of the connections and the listener: what a rank sends costs the same, however many there
+                   are */
+    int told;   /* ranks that were refused because ranks disagree about the size */
+    int most;   /* the largest size that a rank has said then */
     char differ[256]; /* how they disagree; empty: they do not */
 };
 
@@ -129,8 +133,8 @@ static int milliseconds(int64_t until)
 /* How long to wait now, in milliseconds. */
 static int wait_ms(const struct transport_ask *ask, int64_t until)
 {
-    int ms = milliseconds(until);
-    return ask->vain && ms > BEAT_MS ? BEAT_MS : ms;
+    int ms = milliseconds(until), beat = BEAT_MS * (1 + ask->size / CROWD);
+    return ask->vain && ms > beat ? beat : ms;
 }
 
 /* The first rank that calls it decides for all whether the group has formed. */
@@ -224,11 +228,18 @@ static int missing(const struct shm_link *l, int64_t wait_ns)
                      names, (long long)(wait_ns / 1000000));
 }
 
+/* Closes the connection with a rank. It is taken out of the epoll first: a process that was forked may have it open. */
+static void hang_up(struct host *h, int rank)
+{
+    epoll_ctl(h->events, EPOLL_CTL_DEL, h->peers[rank], NULL);
+    forks_close(h->peers[rank]);
+    h->peers[rank] = -1;
+}
+
 static void forget(struct host *h, int rank)
 {
     atomic_store_explicit(&h->link->base.group->ranks[rank].state, CORE_ABSENT, memory_order_seq_cst);
-    forks_close(h->peers[rank]);
-    h->peers[rank] = -1;
+    hang_up(h, rank);
     h->nready -= h->ready[rank];
     h->ready[rank] = false;
 }
@@ -238,7 +249,13 @@ static void refuse(int fd, int code, const char *text)
     struct message m = {.protocol = PROTOCOL, .kind = REFUSED, .code = code};
     snprintf(m.text, sizeof m.text, "%s", text);
     tell(fd, &m, -1);
-    forks_close(fd);
+}
+
+/* number: of the rank, or of ranks for the listener */
+static int attend_to(const struct host *h, int fd, int number)
+{
+    struct epoll_event what = {.events = EPOLLIN, .data.u32 = (uint32_t)number};
+    return epoll_ctl(h->events, EPOLL_CTL_ADD, fd, &what) ? socket_error(h->link, errno) : 0;
 }
 
 /* Returns 0, or the error for which this process cannot be a member. */
@@ -280,6 +297,7 @@ static int admit(struct host *h)
     int err = examine(h, &m, &who);
     if (err) {
         refuse(fd, err, weft_errmsg());
+        forks_close(fd);
         h->told += err == WEFT_EMISMATCH;
         h->most = m.size > h->most ? m.size : h->most;
         if (m.protocol != PROTOCOL || m.kind != HELLO || m.size == h->link->base.size || h->differ[0])
@@ -289,6 +307,11 @@ static int admit(struct host *h)
         return error_set(WEFT_EMISMATCH, "%s", h->differ);
     }
     h->link->home->head->process[m.rank] = (struct shm_process){.pid = who.pid, .start = m.start};
+    err = attend_to(h, fd, m.rank);
+    if (err) {
+        forks_close(fd);
+        return err;
+    }
     h->peers[m.rank] = fd;
     tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
     return 0;
@@ -337,9 +360,8 @@ static void dismiss(struct host *h, int err)
             h->told++;
         } else {
             say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
-            forks_close(h->peers[r]);
         }
-        h->peers[r] = -1;
+        hang_up(h, r);
     }
 }
 
@@ -363,21 +385,21 @@ static int gather(struct host *h, int64_t until)
 {
     int size = h->link->base.size;
     while (h->nready < size - 1) {
-        for (int r = 0; r < size; r++)
-            h->polls[r] = (struct pollfd){.fd = h->peers[r], .events = POLLIN};
-        h->polls[size] = (struct pollfd){.fd = h->listener, .events = POLLIN};
+        struct epoll_event what[EVENTS];
         int wait = wait_ms(h->ask, until);
         if (h->link->ended >= 0 && wait > ENDED_LOOK_MS)
             wait = ENDED_LOOK_MS;
-        int n = poll(h->polls, (nfds_t)size + 1, wait);
+        int n = epoll_wait(h->events, what, EVENTS, wait);
         if (n < 0 && errno != EINTR)
             return socket_error(h->link, errno);
         int err = 0;
-        for (int r = 0; r < size && !err && n > 0; r++)
-            if (h->polls[r].fd >= 0 && h->polls[r].revents)
+        for (int i = 0; i < n && !err; i++) {
+            int r = (int)what[i].data.u32;
+            if (r == size)
+                err = admit(h);
+            else if (h->peers[r] >= 0)
                 err = attend(h, r);
-        if (!err && n > 0 && h->polls[size].revents)
-            err = admit(h);
+        }
         if (err)
             return h->differ[0] ? disagree(h, until) : err;
         if (h->nready < size - 1 && (err = transport_in_vain(h->ask)))
@@ -402,19 +424,22 @@ static void come_in(struct shm_link *l)
 static int host(struct shm_link *l, const struct transport_ask *ask, int listener, int64_t until)
 {
     size_t size = (size_t)l->base.size;
-    struct host h = {.link = l, .ask = ask, .listener = listener};
+    struct host h = {.link = l, .ask = ask, .listener = listener, .events = -1};
     h.peers = malloc(size * sizeof *h.peers);
     h.ready = calloc(size, sizeof *h.ready);
-    h.polls = calloc(size + 1, sizeof *h.polls);
     for (size_t r = 0; h.peers && r < size; r++)
         h.peers[r] = -1;
     size_t need;
-    int err = h.peers && h.ready && h.polls ? 0 : error_nomem();
-    if (!err && !open_files_allow_more(size + SPARE_FILES, &need)) /* a connection with each rank; poll needs it, too */
+    int err = h.peers && h.ready ? 0 : error_nomem();
+    if (!err && !open_files_allow_more(size + SPARE_FILES, &need)) /* a connection with each rank */
         err = error_set(WEFT_ETRANSPORT,
                         "shm:%s: rank %d may have %zu files open, and needs %zu for %zu ranks: raise its limit (ulimit "
                         "-n)",
                         l->name, l->base.rank, open_files_limit(), need, size);
+    if (!err) {
+        h.events = forks_own(epoll_create1(EPOLL_CLOEXEC));
+        err = h.events < 0 ? socket_error(l, errno) : attend_to(&h, listener, (int)size);
+    }
     if (!err)
         err = shm_file_create(l);
     if (!err) {
@@ -429,9 +454,10 @@ static int host(struct shm_link *l, const struct transport_ask *ask, int listene
             shm_file_unmap(l);
     }
     forks_close(listener);
+    if (h.events >= 0)
+        forks_close(h.events);
     free(h.peers);
     free(h.ready);
-    free(h.polls);
     return err;
 }
 

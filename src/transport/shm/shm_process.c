@@ -2,9 +2,11 @@
  *
  * The ranks of a file watch each other together. A rank that waits looks at the flags of its peers, which costs no
  * system call. Every LOOK_NS one of the ranks that look asks the system for all of them, LOOKS processes in turn, and
- * sets the flags of those that have ended. So n ranks that wait cost the system as many calls as one does, no rank
- * needs a file for each other one, and the end of any of n processes is known LOOK_NS * (n / LOOKS + 1) after it, as
- * long as some rank waits. The turn belongs to no rank: if the rank that took it ends, another one takes the next. */
+ * sets the flags of those that have ended. If no rank has looked for some time, which happens when all sleep, the next
+ * one asks for as many processes as would have had their turn. So n ranks that wait cost the system as many calls as
+ * one does, no rank needs a file for each other one, and the end of any of n processes is known LOOK_NS * (n / LOOKS +
+ * 1) after it, or when a rank wakes after that, as long as some rank waits. The turn belongs to no rank: if the rank
+ * that took it ends, another one takes the next. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -33,21 +35,24 @@ static bool is_flagged(const struct shm_process *p)
     return atomic_load_explicit(&p->ended, memory_order_seq_cst);
 }
 
-/* Takes the turn if it is due. A time that is further away than LOOK_NS is of a rank whose clock is another one. */
-static bool takes_turn(struct shm_head *h)
+/* Takes the turns that are due, and returns how many these are. A time that is further away than LOOK_NS is of a rank
+ * whose clock is another one. */
+static int64_t take_turns(struct shm_head *h)
 {
     int64_t now = core_now(), due = atomic_load_explicit(&h->look_at, memory_order_relaxed);
-    return (now >= due || due - now > LOOK_NS) &&
-           atomic_compare_exchange_strong_explicit(&h->look_at, &due, now + LOOK_NS, memory_order_relaxed,
-                                                   memory_order_relaxed);
+    bool take = (now >= due || due - now > LOOK_NS) &&
+                atomic_compare_exchange_strong_explicit(&h->look_at, &due, now + LOOK_NS, memory_order_relaxed,
+                                                        memory_order_relaxed);
+    return !take ? 0 : now > due ? 1 + (now - due) / LOOK_NS : 1;
 }
 
 static void look(struct shm_home *home)
 {
     struct shm_head *h = home->head;
-    if (!takes_turn(h))
+    int64_t turns = take_turns(h);
+    if (!turns)
         return;
-    uint32_t all = (uint32_t)home->ranks, n = all < LOOKS ? all : LOOKS;
+    uint32_t all = (uint32_t)home->ranks, n = turns > all / LOOKS ? all : LOOKS * (uint32_t)turns;
     uint32_t from = atomic_fetch_add_explicit(&h->looked, n, memory_order_relaxed) % all;
     for (uint32_t i = 0; i < n; i++) {
         struct shm_process *p = &h->process[(from + i) % all];
