@@ -33,7 +33,7 @@
 #define TEXT 240
 
 enum counter { SENDS, BYTES, CONNECTS, WAKES, COUNTERS };
-enum phase { OPEN, MEET, BIND, RUN, END, PHASES }; /* END: a death, or close */
+enum phase { OPEN, MEET, BIND, RUN, DEATH, CLOSE, PHASES };
 
 struct cost {
     double seconds, cpu;
@@ -326,12 +326,11 @@ static void work(struct rank *r)
         return;
     }
     r->begin = look(r);
-    if (dies)
-        passed(r, END, let_die(r, c));
+    if (passed(r, DEATH, dies ? let_die(r, c) : 0))
+        return;
     weft_exec_close(x);
     weft_comm_close(c);
-    if (!dies)
-        passed(r, END, 0);
+    passed(r, CLOSE, 0);
 }
 
 static void *run_rank(void *arg)

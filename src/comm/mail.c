@@ -184,7 +184,7 @@ static void mail_close(struct comm_task *t)
 {
     weft_comm *c = ((struct mail *)t)->comm;
     const struct mail_packet m = {.kind = GOODBYE};
-    if (c->link->hosts->near[c->rank] == 0)
+    if (c->link->hosts->index[c->rank] == 0)
         send_to_neighbours(c, &m); /* closing the wire flushes it */
     comm_task_remove(c, t);
     free(c->mail);

@@ -41,26 +41,14 @@ static void set_key(struct opening *b)
     b->ask.key = b->key;
 }
 
-/* For the wire: gathers the same number of bytes from every rank and gives them to all. */
-static int gather(void *arg, const void *mine, size_t bytes, void *all)
+/* What all ranks tell each other. Each time it has a name of its own in the store. */
+static int roster(void *arg, const struct roster_ask *ask, struct roster *out)
 {
     struct opening *b = arg;
     char prefix[32];
-    struct store_parts parts;
     int err = b->store ? 0 : open_store(b);
-    snprintf(prefix, sizeof prefix, "wire%d", b->gathers++);
-    if (!err)
-        err = store_gather(b->store, prefix, mine, bytes, b->ask.wait_ns, &parts);
-    if (err)
-        return err;
-    for (int r = 0; r < b->ask.size && !err; r++) {
-        if (parts.at[r + 1] - parts.at[r] != bytes)
-            err = error_set(WEFT_EMISMATCH, "rank %d uses another version of weft or of its libraries", r);
-        else
-            memcpy((char *)all + (size_t)r * bytes, parts.bytes + parts.at[r], bytes);
-    }
-    store_parts_free(&parts);
-    return err;
+    snprintf(prefix, sizeof prefix, "wire%d", b->rosters++);
+    return err ? err : store_roster(b->store, prefix, ask, b->ask.wait_ns, out);
 }
 
 static struct opening *make(const struct transport *t, const char *place, const struct environment_store *meet,
@@ -93,8 +81,8 @@ static void set_ask(struct opening *b, int rank, int size, int64_t wait_ns, uint
                                     .host = b->host,
                                     .host_name = b->host_name,
                                     .machine = machine,
-                                    .gather = b->meet ? gather : NULL,
-                                    .gather_arg = b,
+                                    .roster = b->meet ? roster : NULL,
+                                    .roster_arg = b,
                                     .modules = b->modules,
                                     .wire = b->wire};
     set_key(b);
@@ -134,9 +122,9 @@ int open_join(struct opening *b, struct transport_link **out)
     if (err || !b->ask.vain || !b->store)
         return err;
     /* All ranks that are left have joined, or none: again.c says why. */
-    char *all = malloc((size_t)b->ask.size);
-    err = all ? gather(b, "", 1, all) : error_nomem();
-    free(all);
+    struct roster all = {.all = NULL};
+    err = roster(b, &(struct roster_ask){.mine = "", .bytes = 1}, &all);
+    roster_drop(&all);
     if (err)
         (*out)->transport->leave(*out);
     return err;

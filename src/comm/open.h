@@ -14,8 +14,8 @@ struct opening {
     char host[160], host_name[64];
     struct store *store;   /* of this group; NULL: none was needed */
     unsigned char key[32]; /* ask.key points to it, if there is a token */
-    int gathers;
-    int generation; /* how often it was opened again */
+    int rosters;           /* how many were made */
+    int generation;        /* how often it was opened again */
 };
 
 /* Makes an opening from a URL's place and the options; reads the environment. */

@@ -15,6 +15,7 @@ struct split_card {
 };
 
 struct split_table;
+struct split_relay;
 
 struct split {
     struct comm_task task; /* first: a task is its split */
@@ -32,18 +33,15 @@ struct split {
     int asked, have;           /* that rank, and how many entries of its list have come; -1: no answer yet */
     struct split_table *table; /* bytes that the ranks of the new group give each other */
     uint32_t gathered;         /* rounds in which this rank has given something */
-    uint32_t *passed;          /* of the founder: for each rank, rounds that were passed on to other hosts */
+    struct split_relay *relay; /* of the founder: what it passes on to other hosts */
 };
 
-/* What is mailed about a split. */
+/* A list, or the request for one. */
 #define SPLIT_BYTES 640
 struct split_mail {
     uint32_t kind; /* of split_hosts.c */
-    int32_t rank;  /* rank of the new group that gives these bytes */
     uint64_t meeting;
-    uint32_t round;
-    int32_t code;
-    uint32_t total, at, bytes; /* bytes in all; offset of these bytes; how many follow */
+    uint32_t total, at, bytes; /* entries of the list; which comes first here; bytes that follow */
     unsigned char data[SPLIT_BYTES];
 };
 

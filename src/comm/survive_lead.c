@@ -62,7 +62,8 @@ static void tell(struct survivors *s, int64_t now)
             *k = r;
     }
     for (int r = 0; r < s->comm->size && speaks; r++)
-        if (hosts->near[r] < 0 && !survive_in(s->dead, r) && (speaks[hosts->host[r]] == r || s->peers[r].direct))
+        if (hosts->host[r] != hosts->here && !survive_in(s->dead, r) &&
+            (speaks[hosts->host[r]] == r || s->peers[r].direct))
             tell_one(s, r, now);
     free(speaks);
 }

@@ -3,8 +3,8 @@
  * A token is known to the server and to all ranks. K = hash(token), and hash(x) below is BLAKE2b of 32 bytes with the
  * key K. Each connection begins with:
  *
- *   client   "weft-st3", a[32]                a and b are fresh random numbers
- *   server   "weft-st3", b[32]
+ *   client   "weft-st4", a[32]                a and b are fresh random numbers
+ *   server   "weft-st4", b[32]
  *   client   hash("client proves" a b)        the client proves first: a stranger learns nothing
  *   server   0, hash("server proves" a b)     or 1 and zeros: the client is refused
  *
@@ -25,7 +25,7 @@
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
 
-#define FRAME_MAGIC "weft-st3"
+#define FRAME_MAGIC "weft-st4"
 #define FRAME_MAGIC_SIZE 8
 #define FRAME_FULL "weft-ful" /* of the same size */
 #define FRAME_NONCE 32

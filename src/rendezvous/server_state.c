@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/math.h"
@@ -20,6 +21,7 @@ struct server_session {
     int64_t began;
     bool *here;
     struct list clients;
+    uint64_t id[2]; /* random, when all ranks have joined */
     struct server_keys keys;
     char *late; /* which ranks are missing, and until when this text will do */
     int64_t late_until;
@@ -170,8 +172,10 @@ static struct server_session *session_for(struct server_state *d, const struct s
 static void all_joined(struct server_state *d, struct server_session *s)
 {
     leave_name(d, s);
+    if (getrandom(s->id, sizeof s->id, 0) != (ssize_t)sizeof s->id)
+        memset(s->id, 0, sizeof s->id);
     for (struct list *n = list_first(&s->clients); n; n = list_after(&s->clients, n))
-        give(d, LIST_OF(n, struct server_client, node), 0, d->served_by, NULL, 0);
+        give(d, LIST_OF(n, struct server_client, node), 0, d->served_by, s->id, sizeof s->id);
 }
 
 static void disagree(struct server_state *d, struct server_session *s, struct server_client *c, const char *text)

@@ -239,8 +239,7 @@ int store_parts_late(struct store *s, const char *prefix)
     return error_set(WEFT_ETIMEOUT, "%s: '%s' of %s did not come in time", s->url, prefix, missing);
 }
 
-/* Does a part never come? */
-static int parts_vain(struct store *s, const char *prefix)
+int store_parts_vain(struct store *s, const char *prefix)
 {
     struct gathering g = {s, prefix};
     int err = store_in_vain(s);
@@ -250,13 +249,12 @@ static int parts_vain(struct store *s, const char *prefix)
     return 0;
 }
 
-/* Gets parts. A rank that may wait in vain waits for a while, asks, and waits on. */
-static int parts_some(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
+int store_parts_some(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
 {
     for (;;) {
         int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
         int err = s->kind->parts(s, prefix, first, packed, count, slice);
-        int vain = err == WEFT_ETIMEOUT && s->vain ? parts_vain(s, prefix) : 0;
+        int vain = err == WEFT_ETIMEOUT && s->vain ? store_parts_vain(s, prefix) : 0;
         if (!vain && err == WEFT_ETIMEOUT && slice == until && s->kind->first_collects)
             err = store_parts_late(s, prefix);
         if (vain || err != WEFT_ETIMEOUT || slice == until)
@@ -297,7 +295,7 @@ int store_gather(struct store *s, const char *prefix, const void *mine, size_t b
     unsigned char *packed = malloc(STORE_PARTS);
     err = p.bytes && p.at && packed ? 0 : error_nomem();
     for (int r = 0, count; r < s->size && !err;) {
-        err = parts_some(s, prefix, r, packed, &count, until);
+        err = store_parts_some(s, prefix, r, packed, &count, until);
         if (!err)
             err = parts_append(&p, &cap, &r, packed, count);
     }

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/roster.h"
+
 #define STORE_KEY_MAX 200     /* bytes of a key: letters, digits and . _ - : / @ + */
 #define STORE_NAME_MAX 64     /* bytes of a store's name, of the same letters */
 #define STORE_VALUE_MAX 65536 /* bytes of a value */
@@ -71,6 +73,11 @@ struct store_parts {
 int store_gather(struct store *s, const char *prefix, const void *mine, size_t bytes, int64_t timeout_ns,
                  struct store_parts *out);
 void store_parts_free(struct store_parts *p);
+/* Collective, as store_gather, for values of the same length, of which the ranks of a host get one copy. Only one of
+ * them gathers: for the others it costs the same however many ranks there are. Drop the roster by roster_drop. Errors
+ * are those of store_gather and of sum_up, and WEFT_EMISMATCH: a rank has given another number of bytes. */
+int store_roster(struct store *s, const char *prefix, const struct roster_ask *ask, int64_t timeout_ns,
+                 struct roster *out);
 
 /* From here on `vain` is asked now and then while this rank waits for others to come or to give their part of a gather:
  * is it in vain to wait for that rank (-1: for any of them)? It returns 0, or the error, with its text set, with which
@@ -89,7 +96,8 @@ struct store {
     const struct store_kind *kind;
     int rank, size;
     char name[STORE_NAME_MAX + 1];
-    char *url; /* for texts */
+    char *url;      /* for texts */
+    uint64_t id[2]; /* random, the same on all ranks: no other store has it. Zeros: there is none */
     int (*vain)(void *arg, int rank);
     void *vain_arg;
 };
@@ -126,6 +134,9 @@ int store_look(const struct store *s, int ended);
 int store_late(const struct store *s, const char *key);     /* sets and returns WEFT_ETIMEOUT */
 bool store_word(const char *text, size_t len, size_t most); /* is this 1 to `most` letters that a key may have? */
 int store_part_key(const struct store *s, const char *prefix, int rank, char key[STORE_KEY_MAX + 1]);
+/* For one call of `parts`. A rank that may wait in vain waits for a while, asks, and waits on. */
+int store_parts_some(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until);
+int store_parts_vain(struct store *s, const char *prefix); /* 0, or the error: a part never comes */
 int store_parts_late(struct store *s,
                      const char *prefix); /* sets and returns WEFT_ETIMEOUT; asks for each rank's value */
 /* "rank 3", "ranks 1, 2 and 5 more": those of 0 .. size-1 for which here(arg, r) is false. */

@@ -275,6 +275,8 @@ static int join(struct tcp_store *t, int64_t until)
         return AGAIN;
     }
     t->served_by = err ? -1 : (int)r.number;
+    if (!err && r.bytes == sizeof t->base.id)
+        memcpy(t->base.id, r.value, sizeof t->base.id);
     if (!err)
         t->ended = -1;
     return err;

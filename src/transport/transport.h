@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/roster.h"
 #include "transport/core/core.h"
 
 #define TRANSPORT_HUGE ((size_t)2 << 20)
@@ -49,9 +50,9 @@ struct transport_ask {
     const char *host;      /* ranks with the same text are on the same host */
     const char *host_name; /* the host's name for messages; may be empty */
     uint64_t machine;      /* ranks with the same number run on the same cores */
-    /* Gives every rank's bytes to all ranks; NULL: there is no way to do so. wire.h says more. */
-    int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
-    void *gather_arg;
+    /* Collective: what all ranks tell each other; NULL: there is no way to do so. */
+    int (*roster)(void *arg, const struct roster_ask *ask, struct roster *out);
+    void *roster_arg;
     /* NULL, or asked now and then while this rank waits for the others: is it in vain to wait for that rank (-1: for
      * any of them)? Returns 0, or the error, with its text set. */
     int (*vain)(void *arg, int rank);

@@ -26,20 +26,20 @@ def compare(on, what, few, many, more):
 
 
 for on in sys.argv[1:]:
-    runs = {}
+    closed, died = {}, {}
     for ranks in (FEW, MANY):
-        figures, threads, wrong, _ = scale.measure(options, on, ranks, "neighbours", False)
-        if wrong:
-            sys.exit("FAILED: %s %d ranks: %s" % (on, ranks, wrong))
-        runs[ranks] = (figures, threads)
-        dead, _, wrong, _ = scale.measure(options, on, ranks, "neighbours", True)
-        if wrong:
-            sys.exit("FAILED: %s %d ranks, of which some die: %s" % (on, ranks, wrong))
-    for phase in scale.PHASES:
-        for what, more in (("sends", MORE), ("bytes", BYTES_MORE)):
-            few, many = (mean(runs[r][0], phase, what) for r in (FEW, MANY))
-            compare(on, "%s, %s" % (phase, what), few, many, more)
+        for runs, dies in ((closed, False), (died, True)):
+            figures, threads, wrong, _ = scale.measure(options, on, ranks, "neighbours", dies)
+            if wrong:
+                sys.exit("FAILED: %s %d ranks%s: %s" % (on, ranks, ", of which some die" if dies else "", wrong))
+            runs[ranks] = figures
+    for runs, phases in ((closed, [p for p in scale.PHASES if p != "death"]), (died, ["death", "close"])):
+        for phase in phases:
+            name = phase + (" after a death" if runs is died and phase == "close" else "")
+            for what, more in (("sends", MORE), ("bytes", BYTES_MORE)):
+                few, many = (mean(runs[r], phase, what) for r in (FEW, MANY))
+                compare(on, "%s, %s" % (name, what), few, many, more)
     for what in ("files", "connections"):
-        few, many = (sum(one[what] for one in runs[r][0]) / r / runs[r][1] for r in (FEW, MANY))
+        few, many = (sum(one[what] for one in closed[r]) / r / (r // options.processes) for r in (FEW, MANY))
         compare(on, what, few, many, MORE)
 sys.exit(failed)

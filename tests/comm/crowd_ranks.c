@@ -1,6 +1,9 @@
-/* A rank of crowd_test.sh, started by weft run: crowd_ranks SECONDS. All ranks meet, rank 0 computes for that long
- * while the others wait for it, and all meet again. An error is said in one line: "rank R: code C: TEXT". */
+/* A rank of crowd_test.sh and open_cost_test.sh, started by weft run: crowd_ranks SECONDS [costs]. All ranks meet, rank
+ * 0 computes for that long while the others wait for it, and all meet again. With "costs" each rank says what it has
+ * more than before it opened the comm: "rank R: K kB, F files". An error is said in one line: "rank R: code C: TEXT".
+ */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,14 +17,43 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* The memory that this process has for itself, in kB. */
+static long private_kb(void)
+{
+    FILE *f = fopen("/proc/self/status", "r");
+    char line[200];
+    long kb = -1;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %ld", &kb) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kb;
+}
+
+static int files(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
 int main(int argc, char **argv)
 {
+    long kb = private_kb();
+    int before = files();
     weft_comm *c = NULL;
     const char *rank = getenv("WEFT_RANK");
     double end, length = argc > 1 ? atof(argv[1]) : 0;
     int err = weft_comm_open(NULL, NULL, &c);
     if (!err)
         err = weft_comm_barrier(c, WEFT_DEADLINE);
+    if (!err && argc > 2)
+        printf("rank %s: %ld kB, %d files\n", rank ? rank : "?", private_kb() - kb, files() - before);
     for (end = seconds() + length; !err && weft_comm_rank(c) == 0 && seconds() < end;)
         ;
     if (!err)

@@ -68,7 +68,7 @@ static bool is_sent_away(struct wire_rank *r, const struct tcp_card *card, const
 static void replay_body(struct wire_rank *r)
 {
     struct tcp_wire *w = wire_of(r);
-    struct tcp_peer *p = &w->peers[1 - r->rank % 2];
+    struct tcp_peer *p = tcp_peer(w, 1 - r->rank % 2);
     if (r->rank == 0) {
         WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
         WIRE_UNTIL(r, p->link == TCP_OPEN);
@@ -124,7 +124,7 @@ static void overtaken_body(struct wire_rank *r)
 {
     struct tcp_wire *w = wire_of(r);
     for (int i = 0; i < 8 && r->rank == 0; i++) {
-        struct tcp_peer *p = &w->peers[1];
+        struct tcp_peer *p = tcp_peer(w, 1);
         struct record says = {.head = {.kind = TCP_MAIL, .bytes = sizeof says.mail}, .mail = "PWNED"};
         WIRE_CHECK(r, tcp_proof_call(w, p));
         says.proof.bytes = i % 2 ? sizeof says.head + sizeof says.mail : 0;
@@ -237,12 +237,12 @@ static int64_t hostile_connection(int64_t number, int64_t most)
     int64_t sent = 0;
     assert_int_equal(wire_open("tcp:", &boot, &base), 0);
     struct tcp_wire *w = (struct tcp_wire *)base;
-    struct tcp_peer *p = &w->peers[1];
+    struct tcp_peer *p = tcp_peer(w, 1);
     assert_false(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends));
     p->fd = ends[0];
     p->link = TCP_OPEN;
-    w->used = 1;
-    p->next_used = -1;
+    w->used = p;
+    p->next_used = NULL;
     assert_true(tcp_link_watch(w, 1, p->fd, 1, p)); /* EPOLL_CTL_ADD, EPOLLIN */
     for (int i = 0; i < 4; i++) {
         bool send = random_once_in(&x, 3);

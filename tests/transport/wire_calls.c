@@ -21,12 +21,18 @@ static struct tcp_wire *calls_wire(const struct wire_rank *r)
     return (struct tcp_wire *)r->w;
 }
 
+/* The ranks of this test do not share their cards. */
+static struct tcp_card *calls_card(struct wire_rank *r, int peer)
+{
+    return (struct tcp_card *)(uintptr_t)&calls_wire(r)->cards[peer];
+}
+
 /* From now on this rank knows the peer by n addresses: 127.0.0.1, and one at which there is nobody, or 127.0.0.1 again.
  */
 static void calls_know(struct wire_rank *r, int peer, uint32_t n, bool nobody)
 {
     static const unsigned char here[] = {127, 0, 0, 1}, nowhere[] = {224, 0, 0, 1};
-    struct tcp_card *card = &calls_wire(r)->cards[peer];
+    struct tcp_card *card = calls_card(r, peer);
     uint16_t port = card->at[0].port;
     for (card->n = 0; card->n < n; card->n++) {
         bool none = nobody && card->n;
@@ -38,7 +44,7 @@ static void calls_know(struct wire_rank *r, int peer, uint32_t n, bool nobody)
 /* So much time has passed since the peer was called last, and nobody has looked. */
 static void calls_age(struct wire_rank *r, int peer, int64_t ns)
 {
-    calls_wire(r)->peers[peer].since -= ns;
+    tcp_peer(calls_wire(r), peer)->since -= ns;
     calls_wire(r)->looked_at = 0;
 }
 
@@ -71,7 +77,7 @@ static void calls_await(struct wire_rank *r, int i)
 
 void calls_busy_body(struct wire_rank *r)
 {
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(calls_wire(r), 1 - r->rank);
     if (r->rank == 0) {
         calls_know(r, 1, 1, false);
         WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
@@ -96,7 +102,7 @@ void calls_busy_body(struct wire_rank *r)
 
 void calls_again_body(struct wire_rank *r)
 {
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(calls_wire(r), 1 - r->rank);
     const struct calls_case *c = r->arg;
     pid_t child = 0;
     if (r->rank == 0) {
@@ -131,7 +137,7 @@ void calls_again_body(struct wire_rank *r)
 
 void calls_crossed_body(struct wire_rank *r)
 {
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(calls_wire(r), 1 - r->rank);
     if (r->rank == 0) {
         struct tcp_answer answer;
         calls_know(r, 1, 2, false);
@@ -155,7 +161,7 @@ void calls_crossed_body(struct wire_rank *r)
 
 void calls_taken_and_left_body(struct wire_rank *r)
 {
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(calls_wire(r), 1 - r->rank);
     if (r->rank == 0) {
         WIRE_OK(r, r->w->ops->mail(r->w, 1, "b", 1));
         WIRE_UNTIL(r, p->link == TCP_ASKING);
@@ -175,7 +181,7 @@ void calls_taken_and_left_body(struct wire_rank *r)
 
 void calls_farewell_body(struct wire_rank *r)
 {
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(calls_wire(r), 1 - r->rank);
     if (r->rank == *(int *)r->arg) {
         WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
         WIRE_UNTIL(r, p->link == TCP_ASKING);
@@ -211,7 +217,7 @@ void calls_files_body(struct wire_rank *r)
     }
     WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
     if (r->rank == 0) {
-        WIRE_UNTIL(r, calls_wire(r)->peers[1].link != TCP_CALLING);
+        WIRE_UNTIL(r, tcp_peer(calls_wire(r), 1)->link != TCP_CALLING);
         calls_sign(r, 1);
     }
     calls_meet(r);
@@ -219,7 +225,7 @@ void calls_files_body(struct wire_rank *r)
 
 void calls_reserve_body(struct wire_rank *r)
 {
-    struct tcp_peer *p = &calls_wire(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(calls_wire(r), 1 - r->rank);
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t n = sizeof at;
     int fd = r->rank ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -228,7 +234,7 @@ void calls_reserve_body(struct wire_rank *r)
         WIRE_CHECK(r, fd >= 0 && !bind(fd, (struct sockaddr *)&at, n) && !listen(fd, 4));
         WIRE_CHECK(r, !getsockname(fd, (struct sockaddr *)&at, &n));
         calls_know(r, 1, 1, false);
-        calls_wire(r)->cards[1].at[0].port = ntohs(at.sin_port);
+        calls_card(r, 1)->at[0].port = ntohs(at.sin_port);
     }
     WIRE_OK(r, r->w->ops->mail(r->w, 1 - r->rank, "b", 1));
     if (r->rank == 0) {
@@ -245,7 +251,7 @@ void calls_crowd_body(struct wire_rank *r)
     int fds[STRANGERS];
     if (r->rank == 0) {
         const struct tcp_card *card = &calls_wire(r)->cards[1];
-        struct tcp_peer *p = &calls_wire(r)->peers[1];
+        struct tcp_peer *p = tcp_peer(calls_wire(r), 1);
         WIRE_CHECK(r, tcp_proof_call(calls_wire(r), p));
         for (int i = 0; i < STRANGERS; i++) {
             fds[i] = wire_stranger(card, &p->call, i ? 0 : sizeof p->call);
@@ -270,14 +276,14 @@ void calls_leave_body(struct wire_rank *r)
     if (r->rank == 1) {
         for (int i = 0; i < 20000; i++)
             WIRE_OK(r, r->w->ops->mail(r->w, 2, mail, sizeof mail));
-        WIRE_UNTIL(r, calls_wire(r)->peers[2].blocked);
+        WIRE_UNTIL(r, tcp_peer(calls_wire(r), 2)->blocked);
         calls_sign(r, 1);
         r->w->ops->close(r->w);
         r->w = NULL;
         return;
     }
     if (r->rank == 2) {
-        WIRE_UNTIL(r, calls_wire(r)->peers[1].link == TCP_OPEN);
+        WIRE_UNTIL(r, tcp_peer(calls_wire(r), 1)->link == TCP_OPEN);
         calls_await(r, 0);
         WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
         WIRE_CHECK(r, r->arrived == 20000 && r->w->ops->gone(r->w, 1) == TRANSPORT_LEFT);
@@ -285,7 +291,7 @@ void calls_leave_body(struct wire_rank *r)
     }
     calls_await(r, 1);
     WIRE_OK(r, r->w->ops->mail(r->w, 1, mail, sizeof mail));
-    WIRE_UNTIL(r, calls_wire(r)->peers[1].link >= TCP_OPEN);
+    WIRE_UNTIL(r, tcp_peer(calls_wire(r), 1)->link >= TCP_OPEN);
     calls_sign(r, 0);
     WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
     WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_LEFT);

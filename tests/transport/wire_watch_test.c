@@ -81,7 +81,7 @@ static void connect_all(struct wire_rank *r)
             WIRE_OK(r, r->w->ops->mail(r->w, i, "b", 1));
     WIRE_UNTIL(r, r->arrived == r->size - 1);
     for (int i = 0; i < r->size; i++)
-        WIRE_UNTIL(r, i == r->rank || wire_of(r)->peers[i].link == TCP_OPEN);
+        WIRE_UNTIL(r, i == r->rank || tcp_peer(wire_of(r), i)->link == TCP_OPEN);
     r->arrived = 0;
     meet(r, 1);
 }
@@ -91,18 +91,14 @@ static void play_hosts(struct wire_rank *r, const int *host)
 {
     static const unsigned char there[] = {127, 0, 0, 2}, here[] = {192, 0, 2, 1};
     struct tcp_wire *w = wire_of(r);
-    const struct wire_boot boot = {.error = r->w->error};
     for (int i = 0; i < r->size; i++) {
-        struct tcp_card *c = &w->cards[i];
+        struct tcp_card *c = (struct tcp_card *)(uintptr_t)&w->cards[i]; /* the ranks do not share it */
         c->net = 1000 + (uint64_t)host[i];
         uint16_t port = c->at[0].port;
         c->n = 1;
         c->at[0] = (struct tcp_address){.family = 4, .prefix = 32, .loopback = host[i] == host[r->rank], .port = port};
         memcpy(c->at[0].bytes, i == r->rank ? here : there, sizeof here);
     }
-    free(w->hosts);
-    free(w->host);
-    WIRE_OK(r, tcp_watch_open(w, &boot));
 }
 
 static void run(int n, void (*body)(struct wire_rank *))
@@ -118,12 +114,13 @@ static void silent_loopback_body(struct wire_rank *r)
 {
     connect_all(r);
     for (int i = 0; i < r->size && !r->failed[0]; i++)
-        WIRE_CHECK(r, i == r->rank || (!is_probed(wire_of(r)->peers[i].fd) && deafen(wire_of(r)->peers[i].fd, true)));
+        WIRE_CHECK(r, i == r->rank ||
+                          (!is_probed(tcp_peer(wire_of(r), i)->fd) && deafen(tcp_peer(wire_of(r), i)->fd, true)));
     idle(r, 6 * SECOND);
     if (r->failed[0])
         return;
     for (int i = 0; i < r->size; i++)
-        WIRE_CHECK(r, i == r->rank || hear(wire_of(r)->peers[i].fd));
+        WIRE_CHECK(r, i == r->rank || hear(tcp_peer(wire_of(r), i)->fd));
     meet(r, 2);
     wire_barrier(r);
 }
@@ -140,7 +137,7 @@ static void lost_probes_body(struct wire_rank *r)
 {
     play_hosts(r, (const int[]){0, 1});
     connect_all(r);
-    struct tcp_peer *p = &wire_of(r)->peers[1 - r->rank];
+    struct tcp_peer *p = tcp_peer(wire_of(r), 1 - r->rank);
     WIRE_UNTIL(r, is_probed(p->fd));
     WIRE_CHECK(r, deafen(p->fd, false));
     idle(r, 8 * SECOND);
@@ -165,12 +162,12 @@ static void vanish_body(struct wire_rank *r)
     connect_all(r);
     struct tcp_wire *w = wire_of(r);
     idle(r, SECOND / 2);
-    WIRE_CHECK(r, r->rank % 3 || is_probed(w->peers[1].fd) + is_probed(w->peers[2].fd) == 1);
+    WIRE_CHECK(r, r->rank % 3 || is_probed(tcp_peer(w, 1)->fd) + is_probed(tcp_peer(w, 2)->fd) == 1);
     meet(r, 2);
     int64_t from = clock_now();
     if (r->rank % 3) {
         for (int i = 0; i < r->size; i++)
-            WIRE_CHECK(r, i == r->rank || deafen(w->peers[i].fd, true));
+            WIRE_CHECK(r, i == r->rank || deafen(tcp_peer(w, i)->fd, true));
         WIRE_CHECK(r, w->nlisteners == 1 && deafen(w->listeners[0], true));
     } else {
         WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE && r->w->ops->gone(r->w, 2) != TRANSPORT_HERE);
@@ -198,7 +195,7 @@ static void cut_body(struct wire_rank *r)
     connect_all(r);
     if (r->rank == 1) {
         const struct sockaddr none = {.sa_family = AF_UNSPEC};
-        WIRE_CHECK(r, !connect(wire_of(r)->peers[0].fd, &none, sizeof none));
+        WIRE_CHECK(r, !connect(tcp_peer(wire_of(r), 0)->fd, &none, sizeof none));
         WIRE_UNTIL(r, atomic_load(&r->job->signs[0]));
     } else {
         WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);

@@ -31,13 +31,26 @@ size_t core_bytes(int size)
            all_nodes(size) * sizeof(struct core_node);
 }
 
-void core_init(struct core_group *g, int size, bool shared)
+static void begin(struct core_group *g, int size, bool shared)
 {
-    g->size = g->here = size;
+    g->size = size;
+    g->here = 0;
     g->shared = shared;
     g->tree = size > CORE_FLAT;
+}
+
+/* The next of the ranks that are here. */
+static void count_in(struct core_group *g, int rank)
+{
+    g->ranks[g->here++].indexed = rank;
+    g->ranks[rank].number = g->here;
+}
+
+void core_init(struct core_group *g, int size, bool shared)
+{
+    begin(g, size, shared);
     for (int r = 0; r < size; r++)
-        g->ranks[r].index = g->ranks[r].indexed = r;
+        count_in(g, r);
 }
 
 void core_arrive(struct core_group *g, int rank)
@@ -63,7 +76,7 @@ void core_depart(struct core_group *g, int rank)
         core_ring_all(g);
         return;
     }
-    int from = g->ranks[rank].index < 0 ? 0 : g->ranks[rank].index / CORE_FLAT * CORE_FLAT;
+    int number = g->ranks[rank].number, from = number ? (number - 1) / CORE_FLAT * CORE_FLAT : 0;
     for (int i = from; i < from + CORE_FLAT && i < g->here; i++)
         core_ring(g, g->ranks[i].indexed);
 }
@@ -78,13 +91,10 @@ int core_cores(const struct core_group *g)
 
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size)
 {
-    core_init(g, size, of->shared);
-    g->here = 0;
-    for (int r = 0; r < size; r++) {
-        g->ranks[r].index = ranks[r] >= 0 ? g->here++ : -1;
+    begin(g, size, of->shared);
+    for (int r = 0; r < size; r++)
         if (ranks[r] >= 0)
-            g->ranks[g->ranks[r].index].indexed = r;
-    }
+            count_in(g, r);
     g->tree |= g->here < size;
     for (int r = 0; r < size; r++)
         if (ranks[r] >= 0)
@@ -285,7 +295,7 @@ static void arrive(struct core_group *g, int rank, uint64_t meeting)
 {
     const struct core_node *below = NULL;
     struct core_node *level_nodes = nodes(g);
-    int at = g->ranks[rank].index, all = g->here; /* the number of the rank or node, and how many its level has */
+    int at = g->ranks[rank].number - 1, all = g->here; /* the number of the rank or node, and how many its level has */
     for (int level = 0; all > 1; level++) {
         int node = at / CORE_FLAT, from = node * CORE_FLAT, n = all - from < CORE_FLAT ? all - from : CORE_FLAT;
         struct core_node *here = &level_nodes[node];
@@ -323,7 +333,7 @@ void core_put_lacks(struct core_group *g, uint64_t meeting, const int32_t *ranks
 
 bool core_lacks(const struct core_group *g, int rank, uint64_t meeting)
 {
-    if (g->ranks[rank].index >= 0)
+    if (g->ranks[rank].number)
         return !core_entered(g, rank, meeting);
     bool lacks = false;
     /* Acquire: pairs with the store in core_put_lacks. A later call of that may change the list meanwhile. */
@@ -336,7 +346,7 @@ bool core_lacks(const struct core_group *g, int rank, uint64_t meeting)
  * a rank of it does not wait, those below it wake by themselves soon (weft_comm.beat_ns). */
 void core_met_wake(struct core_group *g, int rank)
 {
-    int64_t first = ((int64_t)g->ranks[rank].index + 1) * CORE_FLAT;
+    int64_t first = (int64_t)g->ranks[rank].number * CORE_FLAT;
     for (int64_t i = first; g->tree && i < g->here && i < first + CORE_FLAT; i++)
         core_call(g, g->ranks[i].indexed);
 }

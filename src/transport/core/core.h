@@ -64,8 +64,9 @@ struct core_rank {
     _Atomic int32_t awaits;                    /* how many signals are to wake it; 0 or less: it does not sleep */
     int64_t door; /* bytes from here to the core_rank whose bell is used instead; 0: this one's */
     /* set before state is HERE, and not changed any more: */
-    _Alignas(CORE_LINE) int32_t index;         /* its number among the ranks that are here; -1: it is not */
-    int32_t indexed;                           /* the rank whose index is this one's number */
+    _Alignas(CORE_LINE) int32_t number; /* 1, 2, ... among the ranks that are here; 0: it is on another host. There its
+                                           words stay zero, as long as nothing is heard of it */
+    int32_t indexed;                    /* of the ith rank, from 0 on: the rank whose number is i + 1 */
     _Alignas(CORE_LINE) char apart[CORE_LINE]; /* an odd number of lines: the same word of many ranks is in many sets of
                                                   a cache */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
@@ -106,7 +107,10 @@ struct core_group {
     int32_t size;
     int32_t shared; /* between processes: its futexes are not private */
     int32_t here;   /* how many of the ranks meet in these words; the others are on other hosts */
-    bool tree;      /* they meet by the tree of nodes that stands behind the ranks */
+    /* Of the group of a host's ranks: the place of the control words of the group on several hosts that has them, plus
+     * 1; 0: there is none yet. */
+    _Atomic uint64_t outer;
+    bool tree;                                   /* they meet by the tree of nodes that stands behind the ranks */
     _Alignas(CORE_LINE) _Atomic uint32_t failed; /* 0, or the rank that has the failure's code and text, plus 1 */
     /* tree: */
     _Alignas(CORE_LINE) _Atomic uint64_t met;  /* meetings that are complete */

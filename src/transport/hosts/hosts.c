@@ -34,7 +34,7 @@ static int mpi_join(const struct transport_ask *ask, struct transport_link **out
 
 static int auto_join(const struct transport_ask *ask, struct transport_link **out)
 {
-    if (ask->gather)
+    if (ask->roster)
         return hosts_join(ask, &transport_auto, NULL, false, out);
     int err = hosts_join(ask, &transport_auto, "mpi:", false, out);
     char why[512];
@@ -78,7 +78,7 @@ static bool hosts_offer(struct transport_link *l, const void *memory, size_t byt
 
 static void *hosts_reach(struct transport_link *l, int rank, uint64_t place)
 {
-    return home(l)->transport->reach(home(l), l->hosts->near[rank], place);
+    return home(l)->transport->reach(home(l), l->hosts->index[rank], place);
 }
 
 static enum transport_fate hosts_gone(struct transport_link *l, int rank)
@@ -86,7 +86,7 @@ static enum transport_fate hosts_gone(struct transport_link *l, int rank)
     if (atomic_load_explicit(&l->group->ranks[rank].state, memory_order_seq_cst) == CORE_LEFT)
         return TRANSPORT_LEFT;
     if (!transport_elsewhere(l, rank))
-        return home(l)->transport->gone(home(l), l->hosts->near[rank]);
+        return home(l)->transport->gone(home(l), l->hosts->index[rank]);
     return l->hosts->wire->ops->gone(l->hosts->wire, rank);
 }
 

@@ -12,20 +12,25 @@ struct hosts_early; /* mail that came while this rank was still joining */
 struct transport_hosts {
     struct wire *wire;           /* to ranks on other hosts */
     struct transport_link *home; /* the group of this host's ranks */
-    int *near;                   /* each rank's number in `home`; -1: it is on another host */
-    int *host;                   /* each rank's host; hosts are numbered in the order of their first ranks */
-    int *firsts, nhosts;         /* the first rank of each host */
-    char (*names)[HOSTS_NAME];   /* of the hosts, for messages; all different, unless every rank is a host of its own */
+    /* The ranks of a host share these; hosts are numbered in the order of their first ranks. */
+    const int *host;                 /* each rank's host */
+    const int *index;                /* each rank's number among the ranks of its host: the one that it has in `home` */
+    const int *firsts;               /* the first rank of each host */
+    int nhosts, here;                /* here: this rank's host */
+    const char (*names)[HOSTS_NAME]; /* of the hosts, for messages; all different, unless every rank is a host of its
+                                        own; NULL: not known */
     /* How many ranks are on this machine, which may play several hosts, and how many cores they have at least. */
     int crowd, cores;
-    uint64_t *tags_in, *tags_out; /* for each rank: how many tags its messages have used; the same at both ends */
+    /* For each rank: how many tags its messages have used; the same at both ends. Of zeroed memory, which the system
+     * provides when a peer's is first used. */
+    uint64_t *tags_in, *tags_out;
     struct hosts_early *early;
 };
 
 /* Is the rank on another host? */
 static inline bool transport_elsewhere(const struct transport_link *l, int rank)
 {
-    return l->hosts && l->hosts->near[rank] < 0;
+    return l->hosts && l->hosts->host[rank] != l->hosts->here;
 }
 
 /* The name of the rank's host; NULL: the group is on one host. */

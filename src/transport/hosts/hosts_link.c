@@ -4,15 +4,19 @@
 
 #include "base/error.h"
 
-int hosts_link_tables(struct transport_hosts *h, int size)
+int hosts_link_tags(struct transport_hosts *h, int size)
 {
-    size_t n = (size_t)size;
-    h->near = calloc(n, sizeof *h->near);
-    h->host = calloc(n, sizeof *h->host);
-    h->firsts = calloc(n, sizeof *h->firsts);
-    h->tags_in = calloc(n, sizeof *h->tags_in);
-    h->tags_out = calloc(n, sizeof *h->tags_out);
-    return h->near && h->host && h->firsts && h->tags_in && h->tags_out ? 0 : error_nomem();
+    h->tags_in = calloc((size_t)size, sizeof *h->tags_in);
+    h->tags_out = calloc((size_t)size, sizeof *h->tags_out);
+    return h->tags_in && h->tags_out ? 0 : error_nomem();
+}
+
+int *hosts_link_near(const struct transport_hosts *h, int size)
+{
+    int *near = malloc((size_t)size * sizeof *near);
+    for (int r = 0; r < size && near; r++)
+        near[r] = h->host[r] == h->here ? h->index[r] : -1;
+    return near;
 }
 
 void hosts_link_free(struct hosts_link *l)
@@ -29,10 +33,7 @@ void hosts_link_free(struct hosts_link *l)
         h->wire->ops->close(h->wire);
     }
     hosts_early_free(h);
-    free(h->near);
-    free(h->host);
-    free(h->firsts);
-    free(h->names);
+    roster_drop(&l->roster);
     free(h->tags_in);
     free(h->tags_out);
     free(l->base.origin);

@@ -8,7 +8,8 @@
 struct hosts_link {
     struct transport_link base;
     struct transport_hosts hosts;
-    bool reading; /* the caller has the first early mail */
+    struct roster roster; /* what the tables of `hosts` are in */
+    bool reading;         /* the caller has the first early mail */
 
     /* The thread that wakes this rank, which sleeps on its bell, when the wire brings something. */
     pthread_t sentinel;
@@ -17,7 +18,10 @@ struct hosts_link {
 };
 
 /* ---- hosts_link.c ---- */
-int hosts_link_tables(struct transport_hosts *h, int size); /* zeroed, for `size` ranks */
+int hosts_link_tags(struct transport_hosts *h, int size); /* zeroed, for `size` ranks */
+/* Each rank's number in `home` of the first rank of the host, from malloc; -1: it is on another host. NULL: no
+ * memory. */
+int *hosts_link_near(const struct transport_hosts *h, int size);
 /* Also for a link that is half made, with events and stop at -1. */
 void hosts_link_free(struct hosts_link *l);
 

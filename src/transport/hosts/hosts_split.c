@@ -18,19 +18,35 @@ static struct core_group *core_on(struct ground *g)
 }
 
 /* Numbers hosts in the order of their first ranks in the list. */
-static void sort_out(struct transport_hosts *h, const struct transport_hosts *of, const int *ranks, int size)
+static int sort_out(struct hosts_link *k, const struct transport_hosts *of, const int *ranks, int size)
 {
-    int near = 0;
+    struct transport_hosts *h = &k->hosts;
+    int *host = malloc(3 * (size_t)size * sizeof *host), *index = host + size, *firsts = index + size;
+    int *number = malloc((size_t)of->nhosts * sizeof *number), *n = calloc((size_t)of->nhosts, sizeof *n);
+    if (!host || !number || !n) {
+        free(host);
+        free(number);
+        free(n);
+        return error_nomem();
+    }
     h->crowd = of->crowd;
     for (int r = 0; r < size; r++) {
-        int k = 0;
-        while (k < h->nhosts && of->host[ranks[h->firsts[k]]] != of->host[ranks[r]])
-            k++;
-        if (k == h->nhosts)
-            h->firsts[h->nhosts++] = r;
-        h->host[r] = k;
-        h->near[r] = of->near[ranks[r]] >= 0 ? near++ : -1;
+        int was = of->host[ranks[r]];
+        if (n[was] == 0) {
+            number[was] = h->nhosts;
+            firsts[h->nhosts++] = r;
+        }
+        host[r] = number[was];
+        index[r] = n[was]++;
     }
+    free(number);
+    free(n);
+    h->here = host[k->base.rank];
+    h->host = host;
+    h->index = index;
+    h->firsts = firsts;
+    k->roster = (struct roster){.all = host, .drop = roster_drop_own};
+    return 0;
 }
 
 /* The listed ranks that are on this host, by their numbers in the host's group; *n says how many. NULL: no memory. */
@@ -39,8 +55,8 @@ static int *near_ones(const struct transport_hosts *of, const int *ranks, int si
     int *list = malloc((size_t)size * sizeof *list);
     *n = 0;
     for (int r = 0; r < size && list; r++)
-        if (of->near[ranks[r]] >= 0)
-            list[(*n)++] = of->near[ranks[r]];
+        if (of->host[ranks[r]] == of->here)
+            list[(*n)++] = of->index[ranks[r]];
     return list;
 }
 
@@ -69,10 +85,11 @@ static int make_ground(struct hosts_link *k, uint64_t home_place, uint64_t *plac
         return error_set(WEFT_ENOMEM, "no memory for the control words of %d ranks", size);
     g->home = home_place;
     k->base.group = core_on(g);
-    core_init_split(k->base.group, h->home->group, h->near, size);
-    for (int r = 0; r < size; r++)
-        if (h->near[r] < 0)
-            atomic_store_explicit(&k->base.group->ranks[r].state, CORE_HERE, memory_order_relaxed);
+    int *near = hosts_link_near(h, size);
+    if (!near)
+        return error_nomem();
+    core_init_split(k->base.group, h->home->group, near, size);
+    free(near);
     return 0;
 }
 
@@ -95,16 +112,17 @@ int hosts_split(struct transport_link *l, const int *ranks, int size, int rank, 
     k->events = k->stop = -1;
     k->base = (struct transport_link){.transport = l->transport, .rank = rank, .size = size, .hosts = &k->hosts};
     k->base.origin = transport_link_origin(l, ranks, size);
-    err = k->base.origin ? hosts_link_tables(&k->hosts, size) : error_nomem();
+    err = k->base.origin ? hosts_link_tags(&k->hosts, size) : error_nomem();
+    if (!err)
+        err = sort_out(k, l->hosts, ranks, size);
     if (err)
         goto out;
-    sort_out(&k->hosts, l->hosts, ranks, size);
     int first = hosts_link_founder(l, ranks, size);
     uint64_t home_place = 0;
     struct ground *g = first == rank ? NULL : home->transport->reach(home, near[0], *place);
     if (g)
         home_place = g->home;
-    err = home->transport->split(home, near, nnear, k->hosts.near[rank], &home_place, &k->hosts.home);
+    err = home->transport->split(home, near, nnear, k->hosts.index[rank], &home_place, &k->hosts.home);
     if (!err && !g)
         err = make_ground(k, home_place, place);
     else if (!err)

@@ -23,7 +23,8 @@
 
 struct block {
     struct block *next, **link;
-    void *map; /* the mapping to unmap; NULL: the block is from malloc */
+    void *map;   /* the mapping to unmap; NULL: the block is from calloc */
+    void *start; /* of the memory from calloc */
     size_t mapped;
     _Alignas(CORE_LINE) unsigned char data[];
 };
@@ -79,10 +80,12 @@ static struct block *block_new(size_t bytes)
 {
     if (bytes >= MAP_FROM)
         return block_map(bytes);
-    size_t all = (sizeof(struct block) + bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
-    struct block *b = aligned_alloc(CORE_LINE, all);
-    if (b)
-        memset(b, 0, all);
+    /* calloc does not touch memory that is zero anyway: of a large block only what is used takes memory. */
+    char *start = calloc(1, sizeof(struct block) + bytes + CORE_LINE - 1);
+    if (!start)
+        return NULL;
+    struct block *b = (struct block *)(void *)(start + (CORE_LINE - (uintptr_t)start % CORE_LINE) % CORE_LINE);
+    b->start = start;
     return b;
 }
 
@@ -91,7 +94,7 @@ static void block_free(struct block *b)
     if (b->map)
         munmap(b->map, b->mapped);
     else
-        free(b);
+        free(b->start);
 }
 
 static void block_keep(struct group *g, struct block *b)

@@ -17,9 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/roster.h"
 #include "transport/transport.h"
+#include "weft.h"
 
-#define WIRE_ABI 3     /* of this header, between the library and its modules */
+#define WIRE_ABI 4     /* of this header, between the library and its modules */
 #define WIRE_MAIL 2048 /* bytes of a mail at most */
 #define WIRE_AHEAD 8   /* how many starts of a send may be done before the receiver has begun the first of them */
 #define WIRE_KEY 32    /* bytes of a key */
@@ -69,6 +71,8 @@ struct wire_boot {
     /* Collective: gives the bytes of every rank, in order of rank, to all ranks, within wait_ns. `bytes` is the same on
      * all ranks, and `all` has room for size times as many. Not used if can.sized. */
     int (*gather)(void *arg, const void *mine, size_t bytes, void *all);
+    /* The same, with one copy for the ranks of a host; NULL: use gather (wire_roster). */
+    int (*roster)(void *arg, const struct roster_ask *ask, struct roster *out);
     void *arg;
     int64_t wait_ns;
     bool no_shm;              /* do not use UCX's own transports inside a host, unless the user has chosen (UCX_TLS) */
@@ -151,6 +155,20 @@ struct wire_ops {
     int (*make_list)(struct wire *w, int peer, uint64_t tag, const struct wire_part *parts, size_t n, bool send,
                      struct wire_message **out);
 };
+
+/* For `open` and `split`: what all ranks tell each other. */
+static inline int wire_roster(const struct wire_boot *boot, const struct roster_ask *ask, struct roster *out)
+{
+    if (boot->roster)
+        return boot->roster(boot->arg, ask, out);
+    void *all = calloc(1, roster_size(ask, boot->size));
+    int err = all ? boot->gather(boot->arg, ask->mine, ask->bytes, all) : boot->error(WEFT_ENOMEM, "out of memory");
+    if (!err)
+        err = roster_make(ask, boot->size, all, out);
+    if (err)
+        free(all);
+    return err;
+}
 
 extern const struct wire_ops wire_tcp; /* the wire that needs no module */
 

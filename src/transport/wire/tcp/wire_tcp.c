@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/blake2s.h"
@@ -33,10 +34,9 @@ static struct tcp_wire *tcp(struct wire *w)
 
 static void destroy(struct tcp_wire *w)
 {
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used) {
-        tcp_link_lost(w, &w->peers[i], TRANSPORT_LEFT, 0);
-        tcp_sensor_end(w, &w->peers[i]);
-        free(w->peers[i].words);
+    for (struct tcp_peer *p = w->used; p; p = p->next_used) {
+        tcp_link_lost(w, p, TRANSPORT_LEFT, 0);
+        tcp_sensor_end(w, p);
     }
     for (struct tcp_newcomer *g = w->newcomers, *next; g; g = next) {
         next = g->next;
@@ -56,10 +56,8 @@ static void destroy(struct tcp_wire *w)
         forks_close(w->listeners[i]);
     if (w->base.fd >= 0)
         close(w->base.fd);
-    free(w->cards);
-    free(w->peers);
-    free(w->hosts);
-    free(w->host);
+    tcp_peer_free_all(w);
+    roster_drop(&w->roster);
     blake2s_wipe(w->key, sizeof w->key);
     free(w);
 }
@@ -96,6 +94,33 @@ static int make_files(struct tcp_wire *w, const struct wire_boot *boot, struct t
     return err;
 }
 
+/* Called by one rank of a host when the cards of all ranks are there. */
+static int look_through(void *arg, void *all, void *key)
+{
+    const struct wire_boot *boot = arg;
+    struct tcp_card *cards = all;
+    for (int i = 0; i < boot->size; i++)
+        if (cards[i].files)
+            return boot->error(WEFT_ETRANSPORT,
+                               "tcp: rank %d may have %u files open, and needs %u for %d ranks: raise its limit "
+                               "(ulimit -n)",
+                               i, cards[i].files, cards[i].need, boot->size);
+    return tcp_proof_key(boot, cards, key);
+}
+
+static int exchange_cards(struct tcp_wire *w, const struct wire_boot *boot, const struct tcp_card *mine)
+{
+    struct wire_boot copy = *boot;
+    const struct roster_ask ask = {
+        .mine = mine, .bytes = sizeof *mine, .sum_up = look_through, .arg = &copy, .more = WIRE_KEY};
+    int err = wire_roster(boot, &ask, &w->roster);
+    if (err)
+        return err;
+    w->cards = w->roster.all;
+    memcpy(w->key, w->roster.more, sizeof w->key);
+    return 0;
+}
+
 static int open_wire(const struct wire_boot *boot, struct wire **out)
 {
     struct tcp_wire *w = calloc(1, sizeof *w);
@@ -104,21 +129,12 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     if (!w)
         return boot->error(WEFT_ENOMEM, "out of memory");
     w->base = (struct wire){&wire_tcp, boot->error, boot->rank, boot->size, UINT64_C(1) << TCP_TAG_BITS, -1, false, 0};
-    w->used = -1;
     w->source = TCP_LISTENER;
     w->inbox_last = &w->inbox;
-    w->cards = calloc((size_t)boot->size, sizeof *w->cards);
     w->peers = calloc((size_t)boot->size, sizeof *w->peers);
-    int err = w->cards && w->peers ? settle_buffer(w, boot) : boot->error(WEFT_ENOMEM, "out of memory");
-    for (int i = 0; i < boot->size && w->peers; i++) {
-        struct tcp_peer *p = &w->peers[i];
-        p->source = TCP_PEER;
-        p->rank = i;
-        p->fd = p->reserve = p->sensor.fd = -1;
-        p->sensor.source = TCP_SENSOR;
-        p->last = &p->first;
-        p->sends_last = &p->sends;
-    }
+    int err = w->peers ? settle_buffer(w, boot) : boot->error(WEFT_ENOMEM, "out of memory");
+    if (!err && getrandom(&w->luck, sizeof w->luck, GRND_NONBLOCK) < 0)
+        w->luck = (uint64_t)core_now();
     if (!err)
         err = tcp_card_fill(boot, &card, &any);
     if (!err)
@@ -126,18 +142,8 @@ static int open_wire(const struct wire_boot *boot, struct wire **out)
     if (!err)
         err = tcp_proof_card(boot, &card);
     if (!err)
-        err = boot->gather(boot->arg, &card, sizeof card, w->cards);
-    for (int i = 0; i < boot->size && !err; i++)
-        if (w->cards[i].files)
-            err = boot->error(WEFT_ETRANSPORT,
-                              "tcp: rank %d may have %u files open, and needs %u for %d ranks: raise its limit (ulimit "
-                              "-n)",
-                              i, w->cards[i].files, w->cards[i].need, boot->size);
+        err = exchange_cards(w, boot, &card);
     blake2s_wipe(card.secret, sizeof card.secret);
-    if (!err)
-        err = tcp_proof_key(w, boot);
-    if (!err)
-        err = tcp_watch_open(w, boot);
     if (err) {
         destroy(w);
         return err;
@@ -205,12 +211,14 @@ static bool arm(struct wire *base)
 static enum transport_fate gone(struct wire *base, int rank)
 {
     tcp_watch_look(tcp(base));
-    return tcp(base)->peers[rank].fate;
+    const struct tcp_peer *p = tcp(base)->peers[rank];
+    return p ? p->fate : TRANSPORT_HERE;
 }
 
 static bool used(struct wire *base, int rank)
 {
-    return tcp(base)->peers[rank].link != TCP_UNUSED;
+    const struct tcp_peer *p = tcp(base)->peers[rank];
+    return p && p->link != TCP_UNUSED;
 }
 
 /* ---- mail ---- */
@@ -223,7 +231,7 @@ static int send_mail(struct wire *base, int peer, const void *bytes, size_t n)
     int err = tcp_meet_use(w, peer);
     if (err)
         return err;
-    struct tcp_peer *p = &w->peers[peer];
+    struct tcp_peer *p = w->peers[peer];
     const struct tcp_head head = {.kind = TCP_MAIL, .bytes = (uint32_t)n};
     if (!tcp_queue_copy(w, p, &head, bytes, n))
         return base->error(WEFT_ENOMEM, "out of memory");
@@ -250,8 +258,8 @@ static bool is_told(const struct tcp_peer *p)
 
 static bool all_told(const struct tcp_wire *w)
 {
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        if (!is_told(&w->peers[i]))
+    for (const struct tcp_peer *p = w->used; p; p = p->next_used)
+        if (!is_told(p))
             return false;
     return true;
 }
@@ -263,13 +271,13 @@ static void close_wire(struct wire *base)
     int64_t end = core_now() + (base->failed ? FAILED_NS : LEAVE_NS);
     base->failed = true; /* incoming data is not wanted any more */
     w->leaves = true;
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        tcp_out_bye(w, &w->peers[i]);
+    for (struct tcp_peer *p = w->used; p; p = p->next_used)
+        tcp_out_bye(w, p);
     for (bool moved = true; !all_told(w) && core_now() < end; moved = progress(base))
         if (!moved && arm(base))
             poll(&(struct pollfd){.fd = base->fd, .events = POLLIN}, 1, 1);
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        tcp_meet_farewell(w, &w->peers[i]);
+    for (struct tcp_peer *p = w->used; p; p = p->next_used)
+        tcp_meet_farewell(w, p);
     destroy(w);
 }
 

@@ -2,6 +2,7 @@
  * above it:
  *
  *   wire_tcp_card.c    addresses: this rank's, and the order in which a peer's are tried
+ *   wire_tcp_peer.c    what a rank knows of another one, from its first use on
  *   wire_tcp_memory.c  the memory of a message, in pieces
  *   wire_tcp_lane.c    where messages of one tag meet what has come for them
  *   wire_tcp_inbox.c   mail that has come
@@ -16,11 +17,11 @@
  *   wire_tcp_in.c      reading from the socket, frame by frame, into the right place where it is known
  *   wire_tcp.c         open and close, progress and sleep, which peer is gone
  *
- * Prefix of wire_tcp_card.c: tcp_card_. Prefix of wire_tcp_memory.c: tcp_memory_. Prefix of wire_tcp_lane.c: tcp_lane_.
- * Prefix of wire_tcp_inbox.c: tcp_inbox_. Prefix of wire_tcp_queue.c: tcp_queue_. Prefix of wire_tcp_link.c: tcp_link_.
- * Prefix of wire_tcp_out.c: tcp_out_. Prefix of wire_tcp_meet.c: tcp_meet_. Prefix of wire_tcp_data.c: tcp_data_.
- * Prefix of wire_tcp_in.c: tcp_in_. Prefix of wire_tcp_sensor.c: tcp_sensor_. Prefix of wire_tcp_watch.c: tcp_watch_.
- * Prefix of wire_tcp_proof.c: tcp_proof_.
+ * Prefix of wire_tcp_peer.c: tcp_peer. Prefix of wire_tcp_card.c: tcp_card_. Prefix of wire_tcp_memory.c: tcp_memory_.
+ * Prefix of wire_tcp_lane.c: tcp_lane_. Prefix of wire_tcp_inbox.c: tcp_inbox_. Prefix of wire_tcp_queue.c: tcp_queue_.
+ * Prefix of wire_tcp_link.c: tcp_link_. Prefix of wire_tcp_out.c: tcp_out_. Prefix of wire_tcp_meet.c: tcp_meet_.
+ * Prefix of wire_tcp_data.c: tcp_data_. Prefix of wire_tcp_in.c: tcp_in_. Prefix of wire_tcp_sensor.c: tcp_sensor_.
+ * Prefix of wire_tcp_watch.c: tcp_watch_. Prefix of wire_tcp_proof.c: tcp_proof_.
  *
  * A connection carries frames: a head and bytes. The bytes of a message go from its memory to the socket, and from the
  * socket into the memory of the receive that was started for it, without a copy between. A message that no receive
@@ -163,7 +164,9 @@ struct tcp_sensor {
 struct tcp_peer {
     enum tcp_source source;
     enum tcp_link link;
-    int rank, next_used, fd;
+    int rank, fd;
+    struct tcp_host *host;
+    struct tcp_peer *next_used, *next_made;
     enum transport_fate fate;
     int why; /* why it is LOST: an errno, or 0 */
 
@@ -235,7 +238,7 @@ struct tcp_address {
     unsigned char bytes[16];
 };
 
-/* What all ranks know of each other. */
+/* What all ranks know of each other, in one copy for the ranks of a host. */
 struct tcp_card {
     unsigned char secret[WIRE_KEY]; /* random; the group's key is made of all of them, and then they are wiped */
     unsigned char check[8];         /* shows whether both ranks have the same key of `wire_boot` */
@@ -245,20 +248,25 @@ struct tcp_card {
     struct tcp_address at[TCP_ADDRESSES];
 };
 
-/* Ranks that share a network namespace: one kernel answers for all of them. */
+/* Ranks that share a network namespace: one kernel answers for all of them. Made for the first of them that is a
+ * peer. */
 struct tcp_host {
-    int probed;  /* the rank whose connection the keepalive asks, or asked before it ended; -1: none */
-    bool silent; /* that one has not answered for too long */
+    struct tcp_host *next;
+    uint64_t net;            /* 0: not known; then the rank counts as a host of its own */
+    struct tcp_peer *probed; /* whose connection the keepalive asks, or asked before it ended; NULL: none */
+    bool silent;             /* that one has not answered for too long */
 };
 
 struct tcp_wire {
     struct wire base;
-    struct tcp_card *cards; /* of all ranks */
-    struct tcp_peer *peers;
-    struct tcp_host *hosts;      /* of the ranks */
-    int *host, nprobed;          /* each rank's; how many are probed */
+    struct roster roster;
+    const struct tcp_card *cards; /* of all ranks, in the roster */
+    struct tcp_peer **peers;     /* of each rank; NULL: it is no peer yet. Zeroed memory, which is touched only there */
+    struct tcp_host *hosts;      /* of the peers */
+    int nprobed;                 /* how many of them are probed */
     uint64_t luck;               /* a random number, so that processes do not probe in step */
-    int used;                    /* the first peer that was used; -1: none */
+    struct tcp_peer *made;       /* all of them */
+    struct tcp_peer *used;       /* the peer that was used last, and from there all that were */
     unsigned char key[WIRE_KEY]; /* known to the ranks of this group only */
     enum tcp_source source;      /* TCP_LISTENER: epoll reports the listeners with its address */
     int listeners[TCP_ADDRESSES], nlisteners;
@@ -287,6 +295,11 @@ socklen_t tcp_card_sockaddr(const struct tcp_address *a, struct sockaddr_storage
 /* The ith address at which rank `me` tries to reach the peer, from 0 on; false: there are no more. */
 bool tcp_card_address(const struct tcp_card *me, const struct tcp_card *peer, int i, struct sockaddr_storage *to,
                       socklen_t *n);
+
+/* ---- wire_tcp_peer.c ---- */
+/* Finds or makes the state of a peer; NULL: no memory. */
+struct tcp_peer *tcp_peer(struct tcp_wire *w, int rank);
+void tcp_peer_free_all(struct tcp_wire *w);
 
 /* ---- wire_tcp_memory.c ---- */
 /* Writes down where the next bytes of the message are: at most n bytes, in at most cap pieces. Returns the pieces. */
@@ -326,7 +339,7 @@ void tcp_queue_clear(struct tcp_wire *w, struct tcp_peer *p);     /* nothing mor
 /* ---- wire_tcp_proof.c ---- */
 int tcp_proof_card(const struct wire_boot *boot, struct tcp_card *card); /* fills in the secret and the check */
 /* Makes the group's key of all cards, whose secrets it wipes. WEFT_EMISMATCH: a rank has another key. */
-int tcp_proof_key(struct tcp_wire *w, const struct wire_boot *boot);
+int tcp_proof_key(const struct wire_boot *boot, struct tcp_card *cards, unsigned char key[WIRE_KEY]);
 bool tcp_proof_call(struct tcp_wire *w, struct tcp_peer *p); /* makes the next call; false: no random number */
 /* Is it a call of a rank of this group to this one, which was not heard before? */
 bool tcp_proof_hear(struct tcp_wire *w, const struct tcp_call *c);
@@ -383,9 +396,8 @@ void tcp_meet_look_newcomers(struct tcp_wire *w, int64_t now);
 void tcp_meet_farewell(struct tcp_wire *w, struct tcp_peer *p);
 
 /* ---- wire_tcp_watch.c ---- */
-int tcp_watch_open(struct tcp_wire *w, const struct wire_boot *boot); /* when the cards are there */
-void tcp_watch_look(struct tcp_wire *w);                              /* now and then */
-void tcp_watch_sensed(struct tcp_wire *w, struct tcp_peer *p);        /* its sensor has something to read */
+void tcp_watch_look(struct tcp_wire *w);                       /* now and then */
+void tcp_watch_sensed(struct tcp_wire *w, struct tcp_peer *p); /* its sensor has something to read */
 
 /* ---- wire_tcp_data.c ---- */
 void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);

@@ -24,7 +24,7 @@ static bool is_active(const struct tcp_message *m)
 /* A message's own note can be in the queue once at a time; a second note is a copy. */
 static bool send_note(struct tcp_wire *w, struct tcp_message *m, enum tcp_kind kind, uint64_t number)
 {
-    struct tcp_peer *p = &w->peers[m->base.peer];
+    struct tcp_peer *p = w->peers[m->base.peer];
     const struct tcp_head head = {.kind = kind, .tag = m->base.tag, .value = number};
     if (m->note.queued)
         return tcp_queue_copy(w, p, &head, NULL, 0);
@@ -41,7 +41,7 @@ static void grant(struct tcp_wire *w, struct tcp_message *m, uint64_t number)
     if (send_note(w, m, TCP_GRANT, number))
         m->granted = (int64_t)number;
     m->lane->offered = false;
-    w->peers[m->base.peer].bulk |= !m->base.loose && m->base.bytes > TCP_EAGER;
+    w->peers[m->base.peer]->bulk |= !m->base.loose && m->base.bytes > TCP_EAGER;
 }
 
 void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
@@ -62,8 +62,8 @@ void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
         l->granted = (int64_t)number;
         return;
     }
-    tcp_queue_begin(&w->peers[l->peer], m);
-    tcp_out_push(w, &w->peers[l->peer]);
+    tcp_queue_begin(w->peers[l->peer], m);
+    tcp_out_push(w, w->peers[l->peer]);
 }
 
 /* ---- the calls ---- */
@@ -148,7 +148,7 @@ int tcp_data_start(struct wire_message *base)
 {
     struct tcp_message *m = (struct tcp_message *)base;
     struct tcp_wire *w = wire_of(m);
-    struct tcp_peer *p = &w->peers[base->peer];
+    struct tcp_peer *p = w->peers[base->peer];
     if (is_active(m))
         return w->base.error(WEFT_EBUSY, "a message with rank %d is started twice", base->peer);
     /* What a peer sent before it left can still be received. */
@@ -173,14 +173,14 @@ int tcp_data_test(struct wire_message *base)
                                  base->got, base->bytes);
     if (!is_active(m))
         return 1;
-    return w->peers[base->peer].fate == TRANSPORT_HERE ? 0 : tcp_link_error(w, base->peer);
+    return w->peers[base->peer]->fate == TRANSPORT_HERE ? 0 : tcp_link_error(w, base->peer);
 }
 
 bool tcp_data_cancel(struct wire_message *base)
 {
     struct tcp_message *m = (struct tcp_message *)base;
     struct tcp_wire *w = wire_of(m);
-    struct tcp_peer *p = &w->peers[base->peer];
+    struct tcp_peer *p = w->peers[base->peer];
     struct tcp_lane *l = m->lane;
     if (!is_active(m))
         return true;
@@ -200,7 +200,7 @@ void tcp_data_drop(struct wire_message *base)
         return;
     struct tcp_wire *w = wire_of(m);
     tcp_data_cancel(base);
-    tcp_out_withdraw(w, &w->peers[base->peer], &m->note);
+    tcp_out_withdraw(w, w->peers[base->peer], &m->note);
     struct tcp_message **at = &m->lane->message;
     while (*at != m)
         at = &(*at)->under;

@@ -21,7 +21,7 @@ bool tcp_inbox_fetch(struct wire *base, int *peer, const void **bytes, size_t *n
         if (!w->inbox)
             w->inbox_last = &w->inbox;
         if (l->fate != TRANSPORT_HERE) { /* it is a part of struct tcp_peer, and is not freed */
-            w->peers[l->peer].fate = l->fate;
+            w->peers[l->peer]->fate = l->fate;
             continue;
         }
         w->reading = l;

@@ -74,7 +74,7 @@ void tcp_link_settle(struct tcp_wire *w, struct tcp_peer *p, enum transport_fate
 
 int tcp_link_error(const struct tcp_wire *w, int peer)
 {
-    const struct tcp_peer *p = &w->peers[peer];
+    const struct tcp_peer *p = w->peers[peer];
     if (p->fate == TRANSPORT_LEFT)
         return w->base.error(WEFT_EPEER, "rank %d has left", peer);
     if (p->fate == TRANSPORT_DIED)

@@ -234,12 +234,14 @@ int tcp_meet_use(struct tcp_wire *w, int peer)
         return w->base.error(WEFT_EINVAL, "there is no rank %d among %d", peer, w->base.size);
     if (peer == w->base.rank)
         return w->base.error(WEFT_EINVAL, "tcp: rank %d sends nothing to itself", peer);
-    struct tcp_peer *p = &w->peers[peer];
+    struct tcp_peer *p = tcp_peer(w, peer);
+    if (!p)
+        return w->base.error(WEFT_ENOMEM, "out of memory");
     if (p->fate != TRANSPORT_HERE)
         return tcp_link_error(w, peer);
     if (p->link == TCP_UNUSED) {
         p->next_used = w->used;
-        w->used = peer;
+        w->used = p;
         call_next(w, p);
     }
     return 0;
@@ -459,7 +461,7 @@ void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g)
     int whole = read_all(g->fd, &g->call, sizeof g->call, &g->got);
     if (!whole)
         return;
-    struct tcp_peer *p = whole > 0 && tcp_proof_hear(w, &g->call) ? &w->peers[g->call.from] : NULL;
+    struct tcp_peer *p = whole > 0 && tcp_proof_hear(w, &g->call) ? w->peers[g->call.from] : NULL;
     if (!p || (p->link == TCP_OPEN && !p->unsure) || p->link == TCP_LOST || has_hung_up(g->fd)) {
         dismiss(w, g, true);
         return;
@@ -480,7 +482,7 @@ void tcp_meet_newcomer(struct tcp_wire *w, struct tcp_newcomer *g)
     dismiss(w, g, !taken); /* if the peer has just hung up, it calls again */
     if (taken && first) {
         p->next_used = w->used;
-        w->used = p->rank;
+        w->used = p;
         if (w->leaves)
             tcp_out_bye(w, p);
     }

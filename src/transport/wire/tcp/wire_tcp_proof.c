@@ -52,15 +52,15 @@ int tcp_proof_card(const struct wire_boot *boot, struct tcp_card *card)
     return 0;
 }
 
-int tcp_proof_key(struct tcp_wire *w, const struct wire_boot *boot)
+int tcp_proof_key(const struct wire_boot *boot, struct tcp_card *cards, unsigned char key[WIRE_KEY])
 {
     static const char what[] = "weft tcp key";
     struct blake2s b;
     int err = 0;
-    blake2s_begin(&b, sizeof w->key, boot->key, boot->key ? WIRE_KEY : 0);
+    blake2s_begin(&b, WIRE_KEY, boot->key, boot->key ? WIRE_KEY : 0);
     blake2s_add(&b, what, sizeof what);
-    for (int i = 0; i < w->base.size; i++) {
-        struct tcp_card *c = &w->cards[i];
+    for (int i = 0; i < boot->size; i++) {
+        struct tcp_card *c = &cards[i];
         unsigned char check[sizeof c->check];
         check_of(boot, c, check);
         if (!err && !blake2s_same(check, c->check, sizeof check))
@@ -68,11 +68,11 @@ int tcp_proof_key(struct tcp_wire *w, const struct wire_boot *boot)
                 boot->error(WEFT_EMISMATCH,
                             "tcp: rank %d and rank %d have different tokens, or only one of them has one (WEFT_TOKEN, "
                             "WEFT_TOKEN_FILE)",
-                            w->base.rank, i);
+                            boot->rank, i);
         blake2s_add(&b, c->secret, sizeof c->secret);
         blake2s_wipe(c->secret, sizeof c->secret);
     }
-    blake2s_end(&b, w->key);
+    blake2s_end(&b, key);
     return err;
 }
 
@@ -107,8 +107,10 @@ bool tcp_proof_hear(struct tcp_wire *w, const struct tcp_call *c)
     if (c->magic != MAGIC || c->to != (uint32_t)w->base.rank || c->from >= (uint32_t)w->base.size || c->from == c->to)
         return false;
     mac(w, "call", c, NULL, NULL, 0, want);
-    struct tcp_peer *p = &w->peers[c->from];
-    if (!blake2s_same(want, c->mac, sizeof want) || c->number <= p->heard)
+    if (!blake2s_same(want, c->mac, sizeof want))
+        return false;
+    struct tcp_peer *p = tcp_peer(w, (int)c->from);
+    if (!p || c->number <= p->heard)
         return false;
     p->heard = c->number;
     return true;

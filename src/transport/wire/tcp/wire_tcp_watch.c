@@ -16,8 +16,6 @@
  * A host that vanishes is given up after KEEP_SILENT_NS: the last ASK_NS of this time the sensor asks. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stdlib.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include "base/hash.h"
@@ -34,41 +32,6 @@
 
 /* ---- hosts ---- */
 
-struct net_of {
-    uint64_t net;
-    int rank;
-};
-
-static int by_net(const void *a, const void *b)
-{
-    const struct net_of *x = a, *y = b;
-    return x->net != y->net ? (x->net > y->net) - (x->net < y->net) : x->rank - y->rank;
-}
-
-/* A rank that does not know its namespace counts as a host of its own. */
-int tcp_watch_open(struct tcp_wire *w, const struct wire_boot *boot)
-{
-    size_t n = (size_t)w->base.size;
-    struct net_of *all = malloc(n * sizeof *all);
-    w->hosts = malloc(n * sizeof *w->hosts);
-    w->host = malloc(n * sizeof *w->host);
-    if (!all || !w->hosts || !w->host) {
-        free(all);
-        return boot->error(WEFT_ENOMEM, "out of memory");
-    }
-    for (size_t i = 0; i < n; i++) {
-        all[i] = (struct net_of){w->cards[i].net, (int)i};
-        w->hosts[i] = (struct tcp_host){.probed = -1};
-    }
-    qsort(all, n, sizeof *all, by_net);
-    for (size_t i = 0; i < n; i++)
-        w->host[all[i].rank] = i && all[i].net && all[i].net == all[i - 1].net ? w->host[all[i - 1].rank] : (int)i;
-    free(all);
-    if (getrandom(&w->luck, sizeof w->luck, GRND_NONBLOCK) < 0)
-        w->luck = (uint64_t)core_now();
-    return 0;
-}
-
 static bool is_connected(const struct tcp_peer *p)
 {
     return p->fd >= 0 && (p->link == TCP_OPEN || p->link == TCP_ASKING);
@@ -77,12 +40,12 @@ static bool is_connected(const struct tcp_peer *p)
 /* Sees to it that one connection to the peer's host is probed. */
 static void probe(struct tcp_wire *w, struct tcp_peer *p)
 {
-    struct tcp_host *h = &w->hosts[w->host[p->rank]];
-    if (h->probed >= 0 && w->peers[h->probed].probed)
+    struct tcp_host *h = p->host;
+    if (h->probed && h->probed->probed)
         return;
     int spread = w->nprobed < MANY ? 2 : 3;
-    w->nprobed += h->probed < 0;
-    h->probed = p->rank;
+    w->nprobed += !h->probed;
+    h->probed = p;
     p->probed = true;
     keep_alive_after(p->fd, KEEP_IDLE + (int)(hash_u64(w->luck, (uint64_t)p->rank) % (uint64_t)spread));
 }
@@ -90,12 +53,12 @@ static void probe(struct tcp_wire *w, struct tcp_peer *p)
 /* ---- silence ---- */
 
 /* All connected ranks of the host are asked. */
-static void doubt(struct tcp_wire *w, const struct tcp_peer *p)
+static void doubt(struct tcp_wire *w, struct tcp_peer *p)
 {
     bool all = p->probed;
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used)
-        if (i == p->rank || (all && w->host[i] == w->host[p->rank] && is_connected(&w->peers[i])))
-            tcp_sensor_begin(w, &w->peers[i]);
+    for (struct tcp_peer *q = w->used; q; q = q->next_used)
+        if (q == p || (all && q->host == p->host && is_connected(q)))
+            tcp_sensor_begin(w, q);
 }
 
 static bool has_answered(const struct tcp_sensor *s)
@@ -107,7 +70,7 @@ static bool has_answered(const struct tcp_sensor *s)
 static void clear_up(struct tcp_wire *w, struct tcp_peer *p, bool silent, int64_t now)
 {
     struct tcp_sensor *s = &p->sensor;
-    struct tcp_host *h = &w->hosts[w->host[p->rank]];
+    struct tcp_host *h = p->host;
     tcp_sensor_event(w, p);
     if (s->refused) {
         tcp_link_lost(w, p, TRANSPORT_DIED, ECONNREFUSED);
@@ -172,12 +135,11 @@ void tcp_watch_look(struct tcp_wire *w)
     if (now - w->looked_at < KEEP_LOOK_NS)
         return;
     w->looked_at = now;
-    for (int i = w->used; i >= 0; i = w->peers[i].next_used) {
-        struct tcp_peer *p = &w->peers[i];
+    for (struct tcp_peer *p = w->used; p; p = p->next_used) {
         tcp_meet_look(w, p, now);
         if (p->broken)
             settle(w, p, now);
-        else if (is_connected(p) && !tcp_card_together(&w->cards[w->base.rank], &w->cards[i]))
+        else if (is_connected(p) && !tcp_card_together(&w->cards[w->base.rank], &w->cards[p->rank]))
             look_at(w, p, now);
     }
     tcp_meet_look_newcomers(w, now);

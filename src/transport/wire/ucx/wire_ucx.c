@@ -118,34 +118,50 @@ static ucs_status_t open_worker(struct ucx_wire *w, const struct wire_boot *boot
     return status ? status : ucp_worker_get_efd(w->worker, &w->base.fd);
 }
 
+struct lengths {
+    uint64_t most;
+    int size;
+};
+
+static int longest(void *arg, void *told, void *more)
+{
+    const struct lengths *of = arg;
+    const uint64_t *all = told;
+    uint64_t most = 0;
+    for (int i = 0; i < of->size; i++)
+        most = all[i] > most ? all[i] : most;
+    memcpy(more, &most, sizeof most);
+    return 0;
+}
+
 /* Addresses have different lengths on different machines: all are padded to the longest one. The process of each rank
  * follows, by which ranks of the same machine see whether it has ended. */
 static int share_address(struct ucx_wire *w, const struct wire_boot *boot, const ucp_address_t *address, size_t bytes)
 {
-    size_t size = (size_t)boot->size;
-    uint64_t mine = bytes, *all = malloc(size * sizeof *all);
-    unsigned char *padded = NULL;
+    uint64_t mine = bytes;
+    struct lengths of = {.size = boot->size};
     struct process_id self;
-    int err = all ? boot->gather(boot->arg, &mine, sizeof mine, all) : boot->error(WEFT_ENOMEM, "out of memory");
+    struct roster lengths = {.all = NULL};
+    int err =
+        wire_roster(boot,
+                    &(struct roster_ask){
+                        .mine = &mine, .bytes = sizeof mine, .sum_up = longest, .arg = &of, .more = sizeof of.most},
+                    &lengths);
     if (err)
-        goto out;
-    for (size_t i = 0; i < size; i++)
-        w->address_bytes = all[i] > w->address_bytes ? all[i] : w->address_bytes;
-    w->process_at = (w->address_bytes + 7) / 8 * 8;
+        return err;
+    memcpy(&of.most, lengths.more, sizeof of.most);
+    roster_drop(&lengths);
+    w->process_at = (of.most + 7) / 8 * 8;
     w->address_bytes = w->process_at + sizeof self;
-    padded = calloc(1, w->address_bytes);
-    w->addresses = calloc(size, w->address_bytes);
-    if (!padded || !w->addresses) {
-        err = boot->error(WEFT_ENOMEM, "out of memory");
-        goto out;
-    }
+    unsigned char *padded = calloc(1, w->address_bytes);
+    if (!padded)
+        return boot->error(WEFT_ENOMEM, "out of memory");
     memcpy(padded, address, bytes);
     process_self(&self);
     memcpy(padded + w->process_at, &self, sizeof self);
-    err = boot->gather(boot->arg, padded, w->address_bytes, w->addresses);
-out:
+    err = wire_roster(boot, &(struct roster_ask){.mine = padded, .bytes = w->address_bytes}, &w->roster);
+    w->addresses = w->roster.all;
     free(padded);
-    free(all);
     return err;
 }
 
@@ -159,7 +175,7 @@ static void destroy(struct ucx_wire *w)
         next = m->next;
         ucx_request_free(w, m);
     }
-    free(w->addresses);
+    roster_drop(&w->roster);
     free(w->peers);
     free(w);
 }

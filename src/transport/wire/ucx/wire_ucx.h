@@ -99,9 +99,10 @@ struct ucx_wire {
     ucp_context_h context;
     ucp_worker_h worker;  /* NULL: it was shut down */
     size_t request_bytes; /* bytes that UCX needs before a request */
-    unsigned char *addresses;
-    size_t address_bytes; /* of each */
-    size_t process_at;    /* where the peer's struct process_id is in it */
+    struct roster roster;
+    const unsigned char *addresses; /* of all ranks, in the roster */
+    size_t address_bytes;           /* of each */
+    size_t process_at;              /* where the peer's struct process_id is in it */
     struct ucx_peer *peers;
     int used;      /* the first peer that was used; -1: none */
     int last_lost; /* the peer whose connection broke last; -1: none */
