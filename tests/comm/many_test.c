@@ -22,6 +22,7 @@
 #define MOST 1024
 #define HANGS (300 * SECOND)
 #define RUNS 100
+#define TRIES 3 /* CPU time is more on a busy machine: the least of several counts */
 
 /* What a rank says. */
 struct row {
@@ -37,7 +38,7 @@ struct row {
 };
 
 struct many {
-    int n, rank;
+    int n, rank, runs;
     char url[64];
     const char *src, *dst;
     const char *algorithm;
@@ -108,7 +109,7 @@ static void work(struct many *m)
                        &(weft_view){.data = out, .bytes = sizeof out}, NULL, &x));
     row->bind = cpu() - at;
     at = cpu();
-    for (int i = 0; i < RUNS && !row->code; i++)
+    for (int i = 0; i < m->runs && !row->code; i++)
         note(row, "run", weft_exec_run(x));
     row->runs = cpu() - at;
     row->private_kb = status("RssAnon:") - before;
@@ -281,7 +282,7 @@ static struct cost measure(struct many *m)
     print_message(
         "%4d ranks, %s: a rank needs CPU us: open %lld, lower and bind %lld, %d runs %lld, close %lld; memory "
         "of its own %lld KiB, touched of the group's %lld KiB, %d files\n",
-        m->n, m->dst, (long long)c.open, (long long)c.bind, RUNS, (long long)c.runs, (long long)c.close,
+        m->n, m->dst, (long long)c.open, (long long)c.bind, m->runs, (long long)c.runs, (long long)c.close,
         (long long)c.private_kb, (long long)c.shared_kb, c.files);
     return c;
 }
@@ -290,7 +291,7 @@ static struct cost measure(struct many *m)
 static void neighbours_cost_the_same_among_many(void **state)
 {
     (void)state;
-    struct many m = {.rows = rows()};
+    struct many m = {.runs = RUNS, .rows = rows()};
     char src[64], dst[64];
     struct cost few = {0}, many = {0};
     for (int i = 0; i < 2; i++) {
@@ -315,10 +316,18 @@ static void bind_of_a_sum_grows_with_the_logarithm(void **state)
 {
     (void)state;
     struct many m = {.src = "f32[1000] @x%d +sum(x)", .dst = "f32[1000] @x%d", .algorithm = "doubling", .rows = rows()};
-    m.n = (int)test_share(32, 256);
-    struct cost few = measure(&m);
-    m.n *= 4;
-    struct cost many = measure(&m);
+    int n = (int)test_share(32, 256);
+    struct cost few = {.bind = INT64_MAX}, many = {.bind = INT64_MAX};
+    for (int i = 0; i < TRIES && (!i || 4 * many.bind > 6 * few.bind); i++) {
+        m.n = n;
+        m.runs = 3;
+        struct cost c = measure(&m);
+        few = c.bind < few.bind ? c : few;
+        m.n = 4 * n;
+        m.runs = i ? 3 : RUNS; /* which all must get through, too */
+        c = measure(&m);
+        many = c.bind < many.bind ? c : many;
+    }
     if (4 * many.bind > 6 * few.bind)
         fail_msg("%lld us for each of %d ranks, %lld us for each of four times as few", (long long)many.bind, m.n,
                  (long long)few.bind);
