@@ -61,6 +61,7 @@ static int look(struct again *a, int rank)
         }
     if (!is_given_up(a, &by, &why))
         return 0;
+    a->told = true;
     if (why >= 0 && why < c->size) {
         a->gone = why;
         return gone(a, why);
@@ -107,13 +108,14 @@ static void tell_around(const struct again *a, int number)
         tell(a, (int)i);
 }
 
-/* If a rank of the tree is gone, its neighbours do not hear of it from each other. So they are told, too. */
+/* If a rank of the tree is gone, its neighbours do not hear of it from each other. So a rank that finds out by itself
+ * tells them, too. */
 static void tell_others(const struct again *a)
 {
     for (int i = 0; i < a->n; i++)
         if (a->n <= FLAT)
             tell(a, i);
-        else if (a->ranks[i] == a->old->rank || a->ranks[i] == a->gone)
+        else if (a->ranks[i] == a->old->rank || (a->ranks[i] == a->gone && !a->told))
             tell_around(a, i);
 }
 

@@ -11,6 +11,7 @@ struct again {
     int64_t looked_at;   /* and what was found: */
     uint64_t departures; /* liveness_departures of the old comm */
     int gone;            /* a rank of the old comm that is gone; -1: none */
+    bool told;           /* another rank has said so */
 };
 
 void again_begin(struct again *a, weft_comm *old, const int *ranks, int n);

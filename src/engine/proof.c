@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "engine/channel.h"
 #include "engine/shape.h"
+#include "engine/ways/assist.h"
 #include "memory/sum.h"
 
 /* ---- bind ---- */
@@ -136,6 +137,16 @@ static _Atomic uint64_t *stamp_of(const struct block *b, const struct block_mess
     return (_Atomic uint64_t *)(void *)((char *)(uintptr_t)b + b->sums) + 2 * b->nparts + (send - block_messages(b));
 }
 
+#define HELP_LOOKS 300 /* how often a sender looks whether the receiver has begun: a few microseconds */
+
+/* The sender first copies its share of a message that both ends copy. Then both ends sum at the same time. */
+static void help(weft_exec *x, const struct exec_out *out)
+{
+    bool begun = false;
+    for (int i = 0; i < HELP_LOOKS && (!begun || assist_one(x, out, out->posted)); i++)
+        begun = begun || assist_one(x, out, out->posted);
+}
+
 /* The receiver may copy the message while its sender sums it: the sums have a signal of their own, the stamp. One
  * exception: the copies of order/weave.c end without waiting for anything. */
 static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
@@ -149,6 +160,8 @@ static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *s
         return false;
     if (!out->woven) {
         core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted + 1);
+        if (step->pieces)
+            help(x, out);
         proof_sends(x, out);
     }
     return true;
@@ -181,6 +194,7 @@ static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_s
     if (!copied(x, in)) {
         if (inner->take(x, in, step, bytes) == WAY_BEGUN)
             return WAY_BEGUN;
+        proof_came_sum(x, in);
         x->program->proof->copied[in->steps[in->taken]] = x->run;
     }
     if (!summed(x, in))

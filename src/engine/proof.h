@@ -67,8 +67,10 @@ void proof_sends(weft_exec *x, const struct exec_out *out);
 
 /* ---- proof_came.c ---- */
 
-/* The next message of a channel has been written to its destination: is it what was sent? False: the comm has failed,
- * and the message does not count as taken. */
+/* The next message of a channel has been written to its destination: sums it there. */
+void proof_came_sum(weft_exec *x, const struct exec_in *in);
+/* Its sender has summed it, too: is it what was sent? False: the comm has failed, and the message does not count as
+ * taken. */
 bool proof_came(weft_exec *x, const struct exec_in *in);
 /* Fails the comm: this part of a message is not what was sent. Returns false. */
 bool proof_came_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uint64_t got);

@@ -31,12 +31,21 @@ bool proof_came_fails(weft_exec *x, int peer, uint32_t part, uint64_t sent, uint
     return false;
 }
 
+void proof_came_sum(weft_exec *x, const struct exec_in *in)
+{
+    const struct plan_step *st = &x->plan->steps[in->steps[in->taken]];
+    for (uint32_t q = 0; q < st->nparts; q++) {
+        struct proof_part *c = &x->program->proof->parts[2 * (st->part + q)];
+        c->sum = proof_sum(c);
+    }
+}
+
 bool proof_came(weft_exec *x, const struct exec_in *in)
 {
     const struct plan_step *st = &x->plan->steps[in->steps[in->taken]];
     const uint64_t *sent = proof_sums(x, in->block) + in->sends[in->taken].part;
     for (uint32_t q = 0; q < st->nparts; q++) {
-        uint64_t got = proof_sum(&x->program->proof->parts[2 * (st->part + q)]);
+        uint64_t got = x->program->proof->parts[2 * (st->part + q)].sum;
         if (got != sent[q])
             return proof_came_fails(x, in->peer, st->part + q, sent[q], got);
     }

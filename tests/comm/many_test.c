@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "support/clock.h"
+#include "support/hosts_meet.h"
 #include "support/processes.h"
 #include "support/share.h"
 #include "support/suite.h"
@@ -157,15 +158,58 @@ static void lose_one(struct many *m)
     free(ranks);
 }
 
+/* By sockets, where more than 64 ranks do not tell all others what they do: one dies, one closes the comm and does not
+ * go on, and one dies when the others open a comm again. */
+enum { FIRST = 9, QUITS = 20, SECOND_ONE = 2, LEFT = 3 };
+
+static void lose_two(struct many *m)
+{
+    struct row *row = &m->rows[m->rank];
+    weft_comm *c = NULL, *again = NULL;
+    int *ranks = malloc((size_t)m->n * sizeof *ranks);
+    note(row, "open", process_open(m->url, m->rank, m->n, 60 * SECOND, &c));
+    if (!row->code)
+        note(row, "barrier", weft_comm_barrier(c, WEFT_FOREVER));
+    if (m->rank == FIRST && !row->code)
+        kill(getpid(), SIGKILL);
+    if (!row->code && weft_comm_barrier(c, WEFT_FOREVER) != WEFT_EPEER)
+        note(row, "the barrier went well", WEFT_ETIMEOUT);
+    if (m->rank == QUITS) {
+        weft_comm_close(c);
+        free(ranks);
+        return;
+    }
+    if (!row->code)
+        note(row, "survivors", weft_comm_survivors(c, ranks, (size_t)m->n, &row->left));
+    if (m->rank == SECOND_ONE && !row->code) {
+        atomic_store(&row->at, clock_now());
+        kill(getpid(), SIGKILL);
+    }
+    if (!row->code && weft_comm_reopen(c, ranks, row->left, &again) != WEFT_EPEER)
+        note(row, "reopen went well", WEFT_ETIMEOUT);
+    atomic_store(&row->at, clock_now());
+    row->files = process_files();
+    snprintf(row->text, sizeof row->text, "%.250s", weft_errmsg());
+    if (!row->code)
+        note(row, "survivors of two deaths", weft_comm_survivors(c, ranks, (size_t)m->n, &row->left));
+    if (!row->code)
+        note(row, "open again", weft_comm_reopen(c, ranks, row->left, &again));
+    if (!row->code)
+        note(row, "barrier", weft_comm_barrier(again, WEFT_FOREVER));
+    weft_comm_close(again);
+    weft_comm_close(c);
+    free(ranks);
+}
+
 /* ---- the test's side ---- */
 
-/* Starts n ranks and waits for all. Ranks that hang are ended. */
-static void start(struct many *m, void (*body)(struct many *), int killed)
+/* Starts n ranks and waits for all. Ranks that hang are ended. Two of them may be killed. */
+static void start(struct many *m, const char *scheme, void (*body)(struct many *), int killed, int also)
 {
     static int made;
     pid_t *pids = calloc((size_t)m->n, sizeof *pids);
     bool bad = false;
-    snprintf(m->url, sizeof m->url, "shm:many-%d-%d", (int)getpid(), made++);
+    snprintf(m->url, sizeof m->url, "%s:many-%d-%d", scheme, (int)getpid(), made++);
     memset(m->rows, 0, MOST * sizeof *m->rows);
     for (int r = 0; r < m->n; r++) {
         pids[r] = fork();
@@ -188,7 +232,7 @@ static void start(struct many *m, void (*body)(struct many *), int killed)
             waitpid(pids[r], &how, 0);
             bad = true;
         }
-        if (r != killed && how && !bad) {
+        if (r != killed && r != also && how && !bad) {
             print_message("rank %d of %d: code %d: %s\n", r, m->n, m->rows[r].code, m->rows[r].text);
             bad = true;
         }
@@ -213,7 +257,7 @@ struct cost {
 static struct cost measure(struct many *m)
 {
     struct cost c = {0};
-    start(m, work, -1);
+    start(m, "shm", work, -1, -1);
     for (int r = 0; r < m->n; r++) {
         const struct row *row = &m->rows[r];
         if (!row->fine)
@@ -287,7 +331,7 @@ static void death_is_known_to_all_soon(void **state)
     (void)state;
     struct many m = {.n = (int)test_share(64, MOST), .rows = rows()};
     int victim = m.n / 2 + 1;
-    start(&m, lose_one, victim);
+    start(&m, "shm", lose_one, victim, victim);
     int64_t died = atomic_load(&m.rows[victim].at), last = 0;
     for (int r = 0; r < m.n; r++) {
         int64_t took = atomic_load(&m.rows[r].at) - died;
@@ -303,10 +347,34 @@ static void death_is_known_to_all_soon(void **state)
     munmap(m.rows, MOST * sizeof *m.rows);
 }
 
+static void second_death_and_a_quitter_are_known_by_few_mails(void **state)
+{
+    (void)state;
+    struct many m = {.n = (int)test_share(72, 200), .rows = rows()};
+    start(&m, "tcp", lose_two, FIRST, SECOND_ONE);
+    int64_t died = atomic_load(&m.rows[SECOND_ONE].at), last = 0;
+    int files = 0;
+    for (int r = 0; r < m.n; r++) {
+        const struct row *row = &m.rows[r];
+        if (r == FIRST || r == QUITS || r == SECOND_ONE)
+            continue;
+        int64_t took = atomic_load(&row->at) - died;
+        last = took > last ? took : last;
+        files = r && row->files > files ? row->files : files; /* rank 0 leads, and hears from all */
+        assert_int_equal(row->left, m.n - LEFT);
+    }
+    print_message("%d ranks by sockets: all know of the second death after %lld ms; at most %d files\n", m.n,
+                  (long long)(last / MS), files);
+    assert_true(last < 5 * SECOND);
+    assert_true(files < 60);
+    munmap(m.rows, MOST * sizeof *m.rows);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(neighbours_cost_the_same_among_many),
                                        cmocka_unit_test(bind_of_a_sum_grows_with_the_logarithm),
                                        cmocka_unit_test(death_is_known_to_all_soon)};
-    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+    const struct CMUnitTest wired[] = {cmocka_unit_test(second_death_and_a_quitter_are_known_by_few_mails)};
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests), SUITE_FIXTURE(wired, hosts_setup, hosts_teardown));
 }

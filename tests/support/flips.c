@@ -106,15 +106,15 @@ static void strike(const weft_exec *x, int peer, const struct plan_step *st)
     note(x, peer, part);
 }
 
-bool __wrap_proof_came(weft_exec *x, const struct exec_in *in);
+void __wrap_proof_came_sum(weft_exec *x, const struct exec_in *in);
 bool __wrap_proof_wire_came(weft_exec *x, struct wire_channel *ch);
-bool __real_proof_came(weft_exec *x, const struct exec_in *in);
+void __real_proof_came_sum(weft_exec *x, const struct exec_in *in);
 bool __real_proof_wire_came(weft_exec *x, struct wire_channel *ch);
 
-bool __wrap_proof_came(weft_exec *x, const struct exec_in *in)
+void __wrap_proof_came_sum(weft_exec *x, const struct exec_in *in)
 {
     strike(x, in->peer, &x->plan->steps[in->steps[in->taken]]);
-    return __real_proof_came(x, in);
+    __real_proof_came_sum(x, in);
 }
 
 bool __wrap_proof_wire_came(weft_exec *x, struct wire_channel *ch)

@@ -1,5 +1,6 @@
 /* Planted faults for tests of the check of messages: a bit is flipped in the destination of a message, after the
- * message was written and before the check looks at it. A test that uses it wraps proof_came and proof_wire_came. */
+ * message was written and before the check looks at it. A test that uses it wraps proof_came_sum and proof_wire_came.
+ */
 #ifndef WEFT_TESTS_FLIPS_H
 #define WEFT_TESTS_FLIPS_H
 #include <stdbool.h>

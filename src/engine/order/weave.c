@@ -346,6 +346,8 @@ static void end_step(weft_exec *x, struct weave_stream *s)
         channel_pushed(x, &x->program->outs[s->index]);
         break;
     case PLAN_RECV:
+        if (x->program->proof)
+            proof_came_sum(x, &x->program->ins[s->index]);
         if (!x->program->proof || proof_came(x, &x->program->ins[s->index]))
             channel_pulled(x, &x->program->ins[s->index]);
         break;

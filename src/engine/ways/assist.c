@@ -127,7 +127,7 @@ static bool claim(const weft_exec *x, struct block_message *send, uint32_t n, bo
 
 /* ---- the sender ---- */
 
-static bool copy_one(weft_exec *x, const struct exec_out *out, uint32_t k)
+bool assist_one(weft_exec *x, const struct exec_out *out, uint32_t k)
 {
     const struct exec_step *step = &x->program->steps[out->steps[k]];
     struct block_message *send = &out->sends[k];
@@ -144,7 +144,7 @@ static bool assist(weft_exec *x)
     const struct program *p = x->program;
     for (uint32_t i = 0; i < p->nouts; i++)
         for (uint32_t k = p->outs[i].retired; k < p->outs[i].posted; k++)
-            if (copy_one(x, &p->outs[i], k))
+            if (assist_one(x, &p->outs[i], k))
                 return true;
     return false;
 }
