@@ -1,6 +1,7 @@
 /* A rank of crowd_test.sh and open_cost_test.sh, started by weft run: crowd_ranks SECONDS [costs]. All ranks meet, rank
  * 0 computes for that long while the others wait for it, and all meet again. With "costs" each rank says what it has
- * more than before it opened the comm: "rank R: K kB, F files". An error is said in one line: "rank R: code C: TEXT".
+ * more than before it opened the comm, and again when all ranks have split off a group: "rank R: K kB, F files: open".
+ * An error is said in one line: "rank R: code C: TEXT".
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -42,6 +43,29 @@ static int files(void)
     return n;
 }
 
+static int say_costs(weft_comm *c, const char *what, long kb, int before)
+{
+    printf("rank %d: %ld kB, %d files: %s\n", weft_comm_rank(c), private_kb() - kb, files() - before, what);
+    return weft_comm_barrier(c, WEFT_DEADLINE);
+}
+
+/* A group of all ranks is split off. */
+static int split_all(weft_comm *c, long kb, int before)
+{
+    int n = weft_comm_size(c), *ranks = malloc((size_t)n * sizeof *ranks);
+    weft_comm *all = NULL;
+    for (int i = 0; i < n && ranks; i++)
+        ranks[i] = i;
+    int err = ranks ? weft_comm_split(c, ranks, (size_t)n, &all) : WEFT_ENOMEM;
+    free(ranks);
+    if (!err)
+        err = weft_comm_barrier(all, WEFT_DEADLINE);
+    if (!err)
+        err = say_costs(all, "split", kb, before);
+    weft_comm_close(all);
+    return err;
+}
+
 int main(int argc, char **argv)
 {
     long kb = private_kb();
@@ -53,7 +77,9 @@ int main(int argc, char **argv)
     if (!err)
         err = weft_comm_barrier(c, WEFT_DEADLINE);
     if (!err && argc > 2)
-        printf("rank %s: %ld kB, %d files\n", rank ? rank : "?", private_kb() - kb, files() - before);
+        err = say_costs(c, "open", kb, before);
+    if (!err && argc > 2)
+        err = split_all(c, kb, before);
     for (end = seconds() + length; !err && weft_comm_rank(c) == 0 && seconds() < end;)
         ;
     if (!err)
