@@ -27,7 +27,7 @@ enum { RANKS = 16, ROUNDS = 25, WORST = 20 };
 struct pairs_job {
     char url[64];
     struct random_pair pair;
-    struct pair_facts facts;
+    struct random_pair_facts facts;
     int ranks, rounds, workers;
     bool private_;
     double weft[ROUNDS], memcpy[ROUNDS]; /* seconds, of rank 0 */
@@ -240,7 +240,7 @@ static void group_close(struct groups *g, int n, struct pairs_job *j)
 struct score {
     int64_t number;
     struct random_pair pair;
-    struct pair_facts facts;
+    struct random_pair_facts facts;
     double seconds, score;
 };
 
@@ -427,7 +427,7 @@ static int one_pair(struct groups *g, struct pairs_job *j, const struct pairs_op
     if (!err)
         err = weft_layout_parse(s->pair.dst, &dst);
     if (!err)
-        err = pair_facts(src, dst, &s->facts);
+        err = random_pair_facts(src, dst, &s->facts);
     weft_layout_free(src);
     weft_layout_free(dst);
     *skipped = err || s->facts.memory > o->most || s->facts.ranks > RANKS || s->facts.ranks < 2;

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
-
 enum { DIMS = 5, AXES = 3 };
 
 /* ---- chance ---- */
@@ -14,10 +12,13 @@ struct chance {
     uint64_t state;
 };
 
+/* A counter, whose bits are mixed by two multiplications. */
 static uint64_t next(struct chance *c)
 {
-    c->state += UINT64_C(0x9e3779b97f4a7c15);
-    return hash_mix(c->state);
+    uint64_t x = c->state += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
 }
 
 static int64_t from_to(struct chance *c, int64_t low, int64_t high)
@@ -156,7 +157,9 @@ static void choose_extents(struct chance *c, struct side *s, int64_t elements)
 struct random_pair random_pair(uint64_t seed, int64_t number, int64_t bytes, int ranks)
 {
     static const char *const ops[] = {"sum", "sum", "sum", "sum", "avg", "max", "min"};
-    struct chance c = {hash_u64(seed, (uint64_t)number)};
+    struct chance c = {seed};
+    c.state = next(&c) ^ (uint64_t)number;
+    c.state = next(&c); /* so that the pairs of neighbouring numbers have nothing in common */
     struct side src = {0}, dst = {0};
     struct random_pair out;
     bool real = percent(&c, 85), apart = ranks >= 4 && percent(&c, 25);
@@ -230,7 +233,7 @@ static int64_t run_of(const weft_layout_desc *d)
     return n * size;
 }
 
-static void note_dims(const weft_layout_desc *d, struct pair_facts *f)
+static void note_dims(const weft_layout_desc *d, struct random_pair_facts *f)
 {
     for (int i = 0; i < d->ndim; i++) {
         int64_t parts = 1;
@@ -243,7 +246,7 @@ static void note_dims(const weft_layout_desc *d, struct pair_facts *f)
     }
 }
 
-int pair_facts(const weft_layout *src, const weft_layout *dst, struct pair_facts *out)
+int random_pair_facts(const weft_layout *src, const weft_layout *dst, struct random_pair_facts *out)
 {
     weft_layout_desc s = WEFT_LAYOUT_DESC_INIT, d = WEFT_LAYOUT_DESC_INIT;
     struct totals from, to;
@@ -262,7 +265,7 @@ int pair_facts(const weft_layout *src, const weft_layout *dst, struct pair_facts
     double values = to.held / (double)to.folded, copies = values > elements ? values - elements : 0;
     double again = from.folded > 1 || written < read ? written : read; /* bytes read for a copy on a further rank */
     int ns = weft_layout_ranks(src), nd = weft_layout_ranks(dst);
-    *out = (struct pair_facts){
+    *out = (struct random_pair_facts){
         .ranks = ns > nd ? ns : nd,
         .memory = from.bytes + to.bytes,
         .moved = elements * (double)from.folded * read + copies * again + to.held * written,

@@ -16,7 +16,7 @@ struct random_pair {
 struct random_pair random_pair(uint64_t seed, int64_t number, int64_t bytes, int ranks);
 
 /* What a pair asks of memory, and what it has in common with others. */
-struct pair_facts {
+struct random_pair_facts {
     int ranks;
     int64_t memory; /* bytes of all buffers of all ranks */
     double moved;   /* the fewest bytes that all ranks together read and write */
@@ -29,5 +29,5 @@ struct pair_facts {
 /* Returns 0, or a WEFT_E code if the layouts do not fit each other. Every element is read once for each term, as a
  * program written by hand would do. A copy on a further rank is read from the first one or from the source, whichever
  * has fewer bytes. Identities and ghosts are written. */
-int pair_facts(const weft_layout *src, const weft_layout *dst, struct pair_facts *out);
+int random_pair_facts(const weft_layout *src, const weft_layout *dst, struct random_pair_facts *out);
 #endif

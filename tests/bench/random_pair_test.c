@@ -7,7 +7,7 @@
 
 enum { PAIRS = 400 };
 
-static int lower(const struct random_pair *p, struct pair_facts *f)
+static int lower(const struct random_pair *p, struct random_pair_facts *f)
 {
     weft_layout *src = NULL, *dst = NULL;
     weft_plan *plan = NULL;
@@ -15,7 +15,7 @@ static int lower(const struct random_pair *p, struct pair_facts *f)
     if (!err)
         err = weft_layout_parse(p->dst, &dst);
     if (!err)
-        err = pair_facts(src, dst, f);
+        err = random_pair_facts(src, dst, f);
     if (!err)
         err = weft_lower(&(weft_move){"t", src, dst}, 1, 0, NULL, &plan);
     weft_plan_free(plan);
@@ -30,7 +30,7 @@ static void random_pairs_can_be_lowered(void **state)
     (void)state;
     for (int i = 0; i < PAIRS; i++) {
         struct random_pair p = random_pair(7, i, 1 << 16, 8), again = random_pair(7, i, 1 << 16, 8);
-        struct pair_facts f = {0};
+        struct random_pair_facts f = {0};
         assert_string_equal(p.src, again.src);
         assert_string_equal(p.dst, again.dst);
         if (lower(&p, &f)) {
@@ -67,7 +67,7 @@ static void bytes_of_known_pairs(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        struct pair_facts f = {0};
+        struct random_pair_facts f = {0};
         assert_int_equal(lower(&known[i].pair, &f), 0);
         if (f.moved != known[i].moved)
             fail_msg("%s -> %s: %g bytes, not %g", known[i].pair.src, known[i].pair.dst, f.moved, known[i].moved);
