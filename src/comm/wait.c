@@ -19,6 +19,7 @@
 #define STRETCH 16
 #define SHORT_NS 2000000
 #define TAKEN_NS 1000000
+#define TELL_NS INT64_C(250000000) /* for the news of a failure to leave; a peer may have stopped reading */
 
 struct sleep {
     int turn;
@@ -115,6 +116,7 @@ static int wait(weft_comm *c, const struct comm_need *need, int yields)
                 core_disarm(c->group, c->rank);
             if (err) { /* the comm may have failed since the last pass: end what is in flight first */
                 comm_progress(c, armed);
+                mail_flush(c, TELL_NS); /* the caller may not come back, and other hosts must hear of the failure */
                 return comm_failure(c);
             }
             if (done)

@@ -45,6 +45,13 @@ struct many {
     struct row *rows;
 };
 
+/* Ranks of a test: more of them in `make soak`, but not fewer where a share of a test is run. */
+static int share_of(int ordinary, int full)
+{
+    int n = (int)test_share(ordinary, full);
+    return n < ordinary ? ordinary : n;
+}
+
 static int64_t cpu(void)
 {
     struct timespec t;
@@ -295,7 +302,7 @@ static void neighbours_cost_the_same_among_many(void **state)
     char src[64], dst[64];
     struct cost few = {0}, many = {0};
     for (int i = 0; i < 2; i++) {
-        m.n = i ? (int)test_share(256, MOST) : 64;
+        m.n = i ? share_of(256, MOST) : 64;
         snprintf(src, sizeof src, "f32[%d/x] @x%%d", 100 * m.n);
         snprintf(dst, sizeof dst, "f32[%d/x~1o] @x%%d", 100 * m.n);
         m.src = src;
@@ -335,6 +342,12 @@ static void bind_of_a_sum_grows_with_the_logarithm(void **state)
     munmap(m.rows, MOST * sizeof *m.rows);
 }
 
+/* A rank that waits for its core on a busy machine knows later. */
+static int64_t soon(int64_t seconds)
+{
+    return (test_share(0, 1) ? seconds : seconds + 10) * SECOND;
+}
+
 static void death_is_known_to_all_soon(void **state)
 {
     (void)state;
@@ -352,14 +365,14 @@ static void death_is_known_to_all_soon(void **state)
         assert_int_equal(m.rows[r].left, m.n - 1);
     }
     print_message("%d ranks: all know of a death after %lld ms\n", m.n, (long long)(last / MS));
-    assert_true(last < 2 * SECOND);
+    assert_true(last < soon(2));
     munmap(m.rows, MOST * sizeof *m.rows);
 }
 
 static void second_death_and_a_quitter_are_known_by_few_mails(void **state)
 {
     (void)state;
-    struct many m = {.n = (int)test_share(72, 200), .rows = rows()};
+    struct many m = {.n = share_of(72, 200), .rows = rows()};
     start(&m, "tcp", lose_two, FIRST, SECOND_ONE);
     int64_t died = atomic_load(&m.rows[SECOND_ONE].at), last = 0;
     int files = 0;
@@ -374,7 +387,7 @@ static void second_death_and_a_quitter_are_known_by_few_mails(void **state)
     }
     print_message("%d ranks by sockets: all know of the second death after %lld ms; at most %d files\n", m.n,
                   (long long)(last / MS), files);
-    assert_true(last < 5 * SECOND);
+    assert_true(last < soon(5));
     assert_true(files < 60);
     munmap(m.rows, MOST * sizeof *m.rows);
 }
