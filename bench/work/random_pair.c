@@ -120,7 +120,7 @@ static void choose_ranks(struct chance *c, struct side *s, int low, int n)
 static void print(const struct side *s, char first, char *text)
 {
     text[0] = 0;
-    put(text, RANDOM_PAIR_TEXT, "%s[", weft_dtype_name(s->dtype));
+    put(text, RANDOM_PAIR_TEXT, "%s[", weft_dtype_name((int)s->dtype));
     for (int d = 0; d < s->ndim; d++)
         put(text, RANDOM_PAIR_TEXT, "%s%s", d ? "," : "", s->dim[d]);
     put(text, RANDOM_PAIR_TEXT, "] @");
@@ -166,7 +166,7 @@ struct random_pair random_pair(uint64_t seed, int64_t number, int64_t bytes, int
     int n = (int)from_to(&c, apart ? 4 : 2, ranks), half = apart ? n / 2 : n;
     src.dtype = real ? ONE_OF(&c, floats) : ONE_OF(&c, integers);
     dst.dtype = percent(&c, 60) ? src.dtype : real ? ONE_OF(&c, floats) : ONE_OF(&c, integers);
-    int64_t size = (int64_t)weft_dtype_size(src.dtype);
+    int64_t size = (int64_t)weft_dtype_size((int)src.dtype);
     choose_extents(&c, &src, (bytes + size - 1) / size);
     dst.ndim = src.ndim;
     memcpy(dst.extent, src.extent, sizeof dst.extent);
@@ -223,7 +223,7 @@ static bool is_whole(const weft_dim *d)
 static int64_t run_of(const weft_layout_desc *d)
 {
     const weft_dim *dim = &d->dims[d->ndim - 1];
-    int64_t n = dim->extent, size = (int64_t)weft_dtype_size(d->dtype);
+    int64_t n = dim->extent, size = (int64_t)weft_dtype_size((int)d->dtype);
     for (int i = 0; i < dim->nsplits; i++) {
         int64_t parts = axis_size(d, dim->splits[i].axis), block = dim->splits[i].block;
         n = block && parts > 1 ? (block < n ? block : n) : (n + parts - 1) / parts;
@@ -259,7 +259,7 @@ int random_pair_facts(const weft_layout *src, const weft_layout *dst, struct ran
         err = totals_of(dst, &d, &to);
     if (err)
         return err;
-    double elements = 1, read = (double)weft_dtype_size(s.dtype), written = (double)weft_dtype_size(d.dtype);
+    double elements = 1, read = (double)weft_dtype_size((int)s.dtype), written = (double)weft_dtype_size((int)d.dtype);
     for (int i = 0; i < s.ndim; i++)
         elements *= (double)s.dims[i].extent;
     double values = to.held / (double)to.folded, copies = values > elements ? values - elements : 0;
@@ -276,8 +276,8 @@ int random_pair_facts(const weft_layout *src, const weft_layout *dst, struct ran
     };
     if (out->folds)
         snprintf(out->op, sizeof out->op, "%s", weft_op_name((int)(from.folded > 1 ? s.folds[0].op : d.folds[0].op)));
-    snprintf(out->dtypes, sizeof out->dtypes, "%s%s%s", weft_dtype_name(s.dtype), out->casts ? " to " : "",
-             out->casts ? weft_dtype_name(d.dtype) : "");
+    snprintf(out->dtypes, sizeof out->dtypes, "%s%s%s", weft_dtype_name((int)s.dtype), out->casts ? " to " : "",
+             out->casts ? weft_dtype_name((int)d.dtype) : "");
     note_dims(&s, out);
     note_dims(&d, out);
     return 0;
