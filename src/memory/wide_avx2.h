@@ -1,14 +1,11 @@
 /* Sixteen elements in AVX2 registers: what wide_loops.h is written with. */
 #ifndef WEFT_MEMORY_WIDE_AVX2_H
 #define WEFT_MEMORY_WIDE_AVX2_H
-#include <immintrin.h>
+#include "memory/wide_x86.h"
 
 #define WIDE 2 /* vectors of f32 */
 typedef float wide_f __attribute__((vector_size(32)));
 typedef uint32_t wide_u __attribute__((vector_size(32)));
-typedef uint16_t wide_h __attribute__((vector_size(32)));
-typedef uint8_t wide_b __attribute__((vector_size(16)));
-#define WIDE_HALVES 1 /* vectors of 16-bit codes */
 
 static inline wide_f wide_load(const unsigned char *p)
 {
@@ -20,48 +17,10 @@ static inline void wide_store(unsigned char *p, wide_f x)
     _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)x);
 }
 
-static inline void wide_load16(wide_h *x, const unsigned char *p)
-{
-    x[0] = (wide_h)_mm256_loadu_si256((const __m256i *)(const void *)p);
-}
-
-static inline void wide_store16(unsigned char *p, const wide_h *x)
-{
-    _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)x[0]);
-}
-
-static inline wide_b wide_load8(const unsigned char *p)
-{
-    return (wide_b)_mm_loadu_si128((const __m128i *)(const void *)p);
-}
-
-static inline void wide_store8(unsigned char *p, wide_b x)
-{
-    _mm_storeu_si128((__m128i *)(void *)p, (__m128i)x);
-}
-
 /* Values below 256 as bytes. */
 static inline wide_b wide_bytes(const wide_h *x)
 {
     return (wide_b)_mm_packus_epi16(_mm256_castsi256_si128((__m256i)x[0]), _mm256_extracti128_si256((__m256i)x[0], 1));
-}
-
-static inline wide_h wide_min16(wide_h a, wide_h b)
-{
-    return (wide_h)_mm256_min_epu16((__m256i)a, (__m256i)b);
-}
-
-/* table[i] for each byte i below 16, anything for the others. */
-static inline wide_b wide_look_up(wide_b table, wide_b i)
-{
-    return (wide_b)_mm_shuffle_epi8((__m128i)table, (__m128i)i);
-}
-
-/* 16-bit values of a lower and an upper byte each. */
-static inline void wide_join(wide_h *x, wide_b low, wide_b high)
-{
-    __m128i a = _mm_unpacklo_epi8((__m128i)low, (__m128i)high), b = _mm_unpackhi_epi8((__m128i)low, (__m128i)high);
-    x[0] = (wide_h)_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
 }
 
 /* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. Packing works in halves of a
