@@ -134,11 +134,27 @@ static void work(struct many *m)
     weft_layout_free(dst);
 }
 
+/* Opens a comm again with the survivors, meets them there, and closes both. */
+static void go_on(struct many *m, weft_comm *c, int *ranks)
+{
+    struct row *row = &m->rows[m->rank];
+    weft_comm *again = NULL;
+    if (!row->code)
+        note(row, "survivors", weft_comm_survivors(c, ranks, (size_t)m->n, &row->left));
+    if (!row->code)
+        note(row, "open again", weft_comm_reopen(c, ranks, row->left, &again));
+    if (!row->code)
+        note(row, "barrier", weft_comm_barrier(again, WEFT_FOREVER));
+    weft_comm_close(again);
+    weft_comm_close(c);
+    free(ranks);
+}
+
 /* All wait for one that dies, and go on without it. */
 static void lose_one(struct many *m)
 {
     struct row *row = &m->rows[m->rank];
-    weft_comm *c = NULL, *again = NULL;
+    weft_comm *c = NULL;
     int *ranks = malloc((size_t)m->n * sizeof *ranks), victim = m->n / 2 + 1;
     note(row, "open", process_open(m->url, m->rank, m->n, 120 * SECOND, &c));
     if (!row->code)
@@ -155,15 +171,7 @@ static void lose_one(struct many *m)
     char who[40];
     snprintf(who, sizeof who, "rank %d has died", victim);
     row->fine = strstr(weft_errmsg(), who) != NULL;
-    if (!row->code)
-        note(row, "survivors", weft_comm_survivors(c, ranks, (size_t)m->n, &row->left));
-    if (!row->code)
-        note(row, "open again", weft_comm_reopen(c, ranks, row->left, &again));
-    if (!row->code)
-        note(row, "barrier", weft_comm_barrier(again, WEFT_FOREVER));
-    weft_comm_close(again);
-    weft_comm_close(c);
-    free(ranks);
+    go_on(m, c, ranks);
 }
 
 /* By sockets, where more than 64 ranks do not tell all others what they do: one dies, one closes the comm and does not
@@ -198,15 +206,7 @@ static void lose_two(struct many *m)
     atomic_store(&row->at, clock_now());
     row->files = process_files();
     snprintf(row->text, sizeof row->text, "%.250s", weft_errmsg());
-    if (!row->code)
-        note(row, "survivors of two deaths", weft_comm_survivors(c, ranks, (size_t)m->n, &row->left));
-    if (!row->code)
-        note(row, "open again", weft_comm_reopen(c, ranks, row->left, &again));
-    if (!row->code)
-        note(row, "barrier", weft_comm_barrier(again, WEFT_FOREVER));
-    weft_comm_close(again);
-    weft_comm_close(c);
-    free(ranks);
+    go_on(m, c, ranks);
 }
 
 /* ---- the test's side ---- */
