@@ -346,6 +346,7 @@ struct pairs_options {
     int64_t pairs, from, seed, bytes, ranks, rounds, most;
     bool private_, json, threads;
     const char *one;
+    int skipped; /* pairs that need too much memory, or that weft refuses */
 };
 
 static void print_again(const struct pairs_options *o, const struct score *s)
@@ -357,9 +358,10 @@ static void print_again(const struct pairs_options *o, const struct score *s)
 /* incomplete: why there are fewer pairs than were asked for; NULL: there are not. */
 static void print_text(const struct pairs_options *o, const struct score *s, int n, const char *incomplete)
 {
-    printf("\n%d pairs, %s memory of %s, %d cores. Score: the time of memcpy for the bytes that have to be read and\n"
-           "written over the time of weft.\n\n",
-           n, o->private_ ? "private" : "window", o->threads ? "threads" : "processes", work_cores());
+    printf(
+        "\n%d pairs, %s memory of %s, %d cores; %d others were skipped (too much memory, or refused). Score: the time\n"
+        "of memcpy for the bytes that have to be read and written over the time of weft.\n\n",
+        n, o->private_ ? "private" : "window", o->threads ? "threads" : "processes", work_cores(), o->skipped);
     printf("%8s", "worst");
     for (int i = 1; i < 10; i++)
         printf("%7d%%", 10 * i);
@@ -391,6 +393,7 @@ static void print_json(const struct pairs_options *o, const struct score *s, int
     json_write_text(&j, "bench", "pairs");
     json_write_int(&j, "cores", work_cores());
     json_write_int(&j, "seed", o->seed);
+    json_write_int(&j, "skipped", o->skipped);
     json_write_text(&j, "memory", o->private_ ? "private" : "window");
     json_write_text(&j, "ranks", o->threads ? "threads" : "processes");
     json_write_open(&j, "deciles", '[', true);
@@ -455,7 +458,7 @@ static int one_pair(struct groups *g, struct pairs_job *j, const struct pairs_op
     return CLI_OK;
 }
 
-static int run(const struct pairs_options *o, struct score *scores, int *n, struct failure *why)
+static int run(struct pairs_options *o, struct score *scores, int *n, struct failure *why)
 {
     struct groups g = {.processes = !o->threads};
     struct pairs_job *j = worker_processes_alloc(sizeof *j);
@@ -477,6 +480,7 @@ static int run(const struct pairs_options *o, struct score *scores, int *n, stru
             s->pair = random_pair((uint64_t)o->seed, s->number, o->bytes, (int)o->ranks);
         }
         code = signals_caught() ? failure_set(why, CLI_WRONG, "interrupted") : one_pair(&g, j, o, s, &skipped, why);
+        o->skipped += !code && skipped;
         if (code || skipped)
             continue;
         ++*n;
