@@ -179,7 +179,7 @@ def jax_array(
     import jax
 
     sharding, shape, _ = _parts_of(sharding, shape, local.dtype)
-    have, places = _places(sharding, shape, rank)
+    have, places = _places(sharding, tuple(shape), rank)
     if tuple(local.shape) != have:
         raise ArrayError(f"jax_array: the part is {tuple(local.shape)}, this process holds {have} of {shape}")
     pieces = [jax.device_put(np.array(local[where]), device) for device, where in places.items()]

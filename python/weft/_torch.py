@@ -70,7 +70,7 @@ def _root_of(mesh: Any) -> Any:
     if hasattr(mesh, "_get_root_mesh"):
         return mesh._get_root_mesh()
     module: Any = sys.modules.get("torch.distributed.device_mesh")
-    resources = getattr(module, "_mesh_resources", None)
+    resources: Any = getattr(module, "_mesh_resources", None)
     return resources.get_root_mesh(mesh) if hasattr(resources, "get_root_mesh") else mesh
 
 
