@@ -92,6 +92,13 @@ int again_vain(void *arg, int rank)
     return err;
 }
 
+int again_died(void *arg, int rank)
+{
+    struct again *a = arg;
+    a->gone = a->ranks[rank];
+    return gone(a, a->gone);
+}
+
 /* Tells a rank of the list that this one gives up. */
 static void tell(const struct again *a, int number)
 {

@@ -18,6 +18,9 @@ void again_begin(struct again *a, weft_comm *old, const int *ranks, int n);
 /* For transports and stores: is it in vain to wait for rank `rank` of the new comm (-1: for any)? WEFT_EPEER: that rank
  * is gone, or a rank has given up. The text names ranks as the old comm does. */
 int again_vain(void *arg, int rank);
+/* For stores: rank `rank` of the new comm has died. Returns WEFT_EPEER, and the others will be told for whom this rank
+ * gives up. */
+int again_died(void *arg, int rank);
 /* After an error, which stays this thread's: tells the other ranks, so that none waits for this one. */
 void again_give_up(struct again *a, int err);
 #endif

@@ -190,7 +190,7 @@ int weft_comm_reopen(weft_comm *c, const int *ranks, size_t nranks, weft_comm **
     o.ranks = n;
     struct again a;
     again_begin(&a, c, ranks, n);
-    int err = open_again(c->opening, ranks, n, rank, again_vain, &a, &b);
+    int err = open_again(c->opening, ranks, n, rank, &(struct store_watch){again_vain, again_died, &a}, &b);
     if (!err)
         err = open_comm(b, &o, out);
     if (err) {
@@ -284,6 +284,8 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c || comm_inherited(c))
         return;
+    if (c->kept)
+        c->forget(c);
     struct comm_family *f = comm_enter(c);
     c->closed = true;
     if (c->refcount == 0)

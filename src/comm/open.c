@@ -134,10 +134,10 @@ void open_end(struct opening *b)
 {
     b->ask.vain = NULL;
     if (b->store)
-        store_watch(b->store, NULL, NULL);
+        store_set_watch(b->store, NULL);
 }
 
-int open_again(const struct opening *of, const int *ranks, int n, int rank, int (*vain)(void *arg, int rank), void *arg,
+int open_again(const struct opening *of, const int *ranks, int n, int rank, const struct store_watch *watch,
                struct opening **out)
 {
     char place[64];
@@ -150,13 +150,13 @@ int open_again(const struct opening *of, const int *ranks, int n, int rank, int 
     memcpy(b->host_name, of->host_name, sizeof b->host_name);
     b->generation = of->generation + 1;
     set_ask(b, rank, n, of->ask.wait_ns, of->ask.machine);
-    b->ask.vain = vain;
-    b->ask.vain_arg = arg;
+    b->ask.vain = watch->vain;
+    b->ask.vain_arg = watch->arg;
     if (of->store)
-        store_watch(of->store, vain, arg);
+        store_set_watch(of->store, watch);
     int err = of->store ? store_again(of->store, ranks, n, of->ask.wait_ns, &b->store) : 0;
     if (of->store)
-        store_watch(of->store, NULL, NULL);
+        store_set_watch(of->store, NULL);
     if (err) {
         open_free(b, 0);
         return err;

@@ -21,9 +21,9 @@ struct opening {
 /* Makes an opening from a URL's place and the options; reads the environment. */
 int open_new(const struct transport *t, const char *place, const weft_comm_opts *o, struct opening **out);
 int open_join(struct opening *b, struct transport_link **out);
-/* The same for the survivors of a group, and collective among them. `of` stays. `vain` (struct transport_ask) is asked
+/* The same for the survivors of a group, and collective among them. `of` stays. `watch` is asked
  * while ranks wait, also in open_join, until open_end. */
-int open_again(const struct opening *of, const int *ranks, int n, int rank, int (*vain)(void *arg, int rank), void *arg,
+int open_again(const struct opening *of, const int *ranks, int n, int rank, const struct store_watch *watch,
                struct opening **out);
 void open_end(struct opening *b);
 void open_free(struct opening *b, int64_t linger_ns);

@@ -168,14 +168,16 @@ static bool nobody_lacks(void *arg)
     return true;
 }
 
-/* The wait goes on for a rank that has left as long as its last messages may still come. */
+/* Somebody lacks something. A rank that has died may be the one that should have passed it on, and what all ranks do
+ * after this cannot succeed without it. For a rank that has left, the wait goes on as long as its last messages may
+ * still come. */
 static int await_check(weft_comm *c, const struct comm_wait_ranks *a)
 {
     char who[NAMES_RANK];
     for (int i = 0; i < a->n; i++) {
         int r = a->ranks[i];
         enum transport_fate fate = r == c->rank ? TRANSPORT_HERE : c->transport->gone(c->link, r);
-        if (fate && a->lacks(a->arg, i))
+        if (transport_failed(fate) || (fate && a->lacks(a->arg, i)))
             return comm_fail(c, WEFT_EPEER, "%s %s, others are in %s", names_rank(c, r, who),
                              transport_failed(fate) ? names_gone(c, r) : "closed its comm", a->call);
     }

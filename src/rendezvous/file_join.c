@@ -507,8 +507,9 @@ static int look_round(const struct file_store *s, bool last)
     }
     struct card first;
     if (err == FILE_NONE && !card_read(s, folder, "here.0", &first) && process_judge(&first.process) == PROCESS_GONE)
-        err = error_set(WEFT_EPEER, "file:%s: rank 0, process %lld on %s, has died", s->dir,
-                        (long long)first.process.pid, first.process.host);
+        err = s->base.watch.died ? s->base.watch.died(s->base.watch.arg, 0)
+                                 : error_set(WEFT_EPEER, "file:%s: rank 0, process %lld on %s, has died", s->dir,
+                                             (long long)first.process.pid, first.process.host);
     if (err == FILE_NONE && last) {
         store_missing(missing, sizeof missing, s->base.size, is_here, &folder);
         err = error_set(WEFT_ETIMEOUT, "file:%s: %s did not come in time", s->dir, missing);

@@ -80,7 +80,7 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
     s->kind = kind;
     s->rank = o->rank;
     s->size = o->size;
-    store_watch(s, o->vain, o->vain_arg);
+    s->watch = o->watch;
     snprintf(s->name, sizeof s->name, "%s", o->name ? o->name : "");
     size_t cap = strlen(kind->scheme) + strlen(place) + 2;
     s->url = malloc(cap);
@@ -90,15 +90,14 @@ int store_init(struct store *s, const struct store_kind *kind, const char *place
     return 0;
 }
 
-void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg)
+void store_set_watch(struct store *s, const struct store_watch *watch)
 {
-    s->vain = vain;
-    s->vain_arg = arg;
+    s->watch = watch ? *watch : (struct store_watch){0};
 }
 
 int store_in_vain(const struct store *s)
 {
-    return s->vain ? s->vain(s->vain_arg, -1) : 0;
+    return s->watch.vain ? s->watch.vain(s->watch.arg, -1) : 0;
 }
 
 void store_free(struct store *s)
@@ -123,8 +122,7 @@ int store_again(struct store *s, const int *survivors, int n, int64_t timeout_ns
     char name[STORE_NAME_MAX + 1];
     uint64_t hash = hash_bytes(hash_bytes(0, s->name, strlen(s->name)), survivors, (size_t)n * sizeof *survivors);
     snprintf(name, sizeof name, "%.40s:%016llx", s->name, (unsigned long long)hash);
-    struct store_opts o = {
-        .name = name, .rank = me, .size = n, .timeout_ns = timeout_ns, .vain = s->vain, .vain_arg = s->vain_arg};
+    struct store_opts o = {.name = name, .rank = me, .size = n, .timeout_ns = timeout_ns, .watch = s->watch};
     int err = store_check_opts(s->url, &o);
     return err ? err : s->kind->again(s, survivors, &o, deadline_in(timeout_ns), out);
 }
@@ -160,7 +158,7 @@ int store_set(struct store *s, const char *key, const void *value, size_t bytes,
 static int get_some(struct store *s, const char *key, void *value, size_t cap, size_t *bytes, int64_t until)
 {
     for (;;) {
-        int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
+        int64_t slice = s->watch.vain ? min64(until, deadline_in(SLICE_NS)) : until;
         int err = s->kind->get(s, key, value, cap, bytes, slice);
         int vain = err == WEFT_ETIMEOUT && slice < until ? store_in_vain(s) : 0;
         if (vain || err != WEFT_ETIMEOUT || slice == until)
@@ -244,17 +242,17 @@ int store_parts_vain(struct store *s, const char *prefix)
     struct gathering g = {s, prefix};
     int err = store_in_vain(s);
     for (int r = 0; r < s->size && err; r++)
-        if (s->vain(s->vain_arg, r) && !part_here(&g, r))
-            return s->vain(s->vain_arg, r); /* once more, for its text */
+        if (s->watch.vain(s->watch.arg, r) && !part_here(&g, r))
+            return s->watch.vain(s->watch.arg, r); /* once more, for its text */
     return 0;
 }
 
 int store_parts_some(struct store *s, const char *prefix, int first, unsigned char *packed, int *count, int64_t until)
 {
     for (;;) {
-        int64_t slice = s->vain ? min64(until, deadline_in(SLICE_NS)) : until;
+        int64_t slice = s->watch.vain ? min64(until, deadline_in(SLICE_NS)) : until;
         int err = s->kind->parts(s, prefix, first, packed, count, slice);
-        int vain = err == WEFT_ETIMEOUT && s->vain ? store_parts_vain(s, prefix) : 0;
+        int vain = err == WEFT_ETIMEOUT && s->watch.vain ? store_parts_vain(s, prefix) : 0;
         if (!vain && err == WEFT_ETIMEOUT && slice == until && s->kind->first_collects)
             err = store_parts_late(s, prefix);
         if (vain || err != WEFT_ETIMEOUT || slice == until)

@@ -27,14 +27,21 @@
 #define STORE_ENTRIES_MAX 262144            /* keys of one store */
 #define STORE_BYTES_MAX ((size_t)256 << 20) /* of all the keys and values that one process serves */
 
+/* What a store asks of its caller, and tells it, while this rank waits for others. Ranks have the numbers of the store
+ * that waits. Both return an error with its text set, with which the wait ends. */
+struct store_watch {
+    int (*vain)(void *arg, int rank); /* is it in vain to wait for that rank (-1: for any)? 0: no */
+    int (*died)(void *arg, int rank); /* the store has seen that the process of that rank has ended */
+    void *arg;
+};
+
 struct store_opts {
     const char *name; /* of the group of ranks that meets; NULL or empty: the whole job */
     int rank, size;
     const char *token;  /* for tcp:; NULL: there is none */
     int64_t timeout_ns; /* within which all ranks must have opened the store */
     int ended; /* a file of base/ended.h: when a rank of it has ended, this rank waits no more; 0 or -1: none */
-    int (*vain)(void *arg, int rank); /* as store_watch */
-    void *vain_arg;
+    struct store_watch watch;
 };
 
 struct store;
@@ -79,11 +86,10 @@ void store_parts_free(struct store_parts *p);
 int store_roster(struct store *s, const char *prefix, const struct roster_ask *ask, int64_t timeout_ns,
                  struct roster *out);
 
-/* From here on `vain` is asked now and then while this rank waits for others to come or to give their part of a gather:
- * is it in vain to wait for that rank (-1: for any of them)? It returns 0, or the error, with its text set, with which
- * the wait then ends. A gather does not end for a rank whose part is there. NULL: never. A store that store_again makes
- * is watched as the store that it is made from, and `vain` gets its numbers. */
-void store_watch(struct store *s, int (*vain)(void *arg, int rank), void *arg);
+/* From here on the caller is asked now and then while this rank waits for others to come or to give their part of a
+ * gather. A gather does not end for a rank whose part is there. NULL: never. A store that store_again makes is watched
+ * as the store that it is made from. */
+void store_set_watch(struct store *s, const struct store_watch *watch);
 
 /* Collective among the survivors of a failure: opens a store for the n ranks of s in the list, which are numbered in
  * its order. The caller is one of them. If the rank that served s is not among them, the lowest of them that can
@@ -98,8 +104,7 @@ struct store {
     char name[STORE_NAME_MAX + 1];
     char *url;      /* for texts */
     uint64_t id[2]; /* random, the same on all ranks: no other store has it. Zeros: there is none */
-    int (*vain)(void *arg, int rank);
-    void *vain_arg;
+    struct store_watch watch;
 };
 
 #define STORE_PARTS (STORE_VALUE_MAX + 4)

@@ -155,7 +155,7 @@ static int count_packed(const unsigned char *packed, size_t bytes)
 static bool is_orphan(struct file_store *s)
 {
     const struct store *base = &s->base;
-    s->orphan |= base->vain && base->rank && base->vain(base->vain_arg, 0);
+    s->orphan |= base->watch.vain && base->rank && base->watch.vain(base->watch.arg, 0);
     return s->orphan;
 }
 
@@ -179,7 +179,8 @@ static int get_parts(struct store *base, const char *prefix, int first, unsigned
     }
     n = 0;
     *count = 1;
-    return base->vain && !is_orphan(s) ? store_late(base, prefix) : get_part(base, prefix, first, packed, &n, until);
+    return base->watch.vain && !is_orphan(s) ? store_late(base, prefix)
+                                             : get_part(base, prefix, first, packed, &n, until);
 }
 
 /* ---- opening and closing ---- */

@@ -254,10 +254,10 @@ static int await_word(struct store *s, const char *prefix, int fd, const struct 
     struct pollfd p = {.fd = fd, .events = POLLIN};
     int64_t limit = until > INT64_MAX - GRACE_NS ? until : until + GRACE_NS;
     for (;;) {
-        int left = deadline_left_ms(limit), slice = s->vain && left > SLICE_MS ? SLICE_MS : left;
+        int left = deadline_left_ms(limit), slice = s->watch.vain && left > SLICE_MS ? SLICE_MS : left;
         if (poll(&p, 1, slice) > 0)
             return take_word(fd, ask, s->size, out);
-        int err = s->vain ? store_parts_vain(s, prefix) : 0;
+        int err = s->watch.vain ? store_parts_vain(s, prefix) : 0;
         if (err)
             return err;
         if (deadline_left_ms(limit) == 0)

@@ -150,7 +150,7 @@ static int ask(struct tcp_store *t, const struct frame_request *q, int64_t until
     size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, q), t->frame);
     int why = send_all(t->fd, t->frame, n, limit);
     int err = why ? lost(t, why) : 0;
-    while (!err && q->op == FRAME_JOIN && t->base.vain && deadline_now() < limit &&
+    while (!err && q->op == FRAME_JOIN && t->base.watch.vain && deadline_now() < limit &&
            !poll(&(struct pollfd){.fd = t->fd, .events = POLLIN}, 1, VAIN_MS))
         err = store_in_vain(&t->base);
     if (!err)

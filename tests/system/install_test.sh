@@ -68,6 +68,7 @@ if command -v c++ >/dev/null; then
     echo "C++"
     cat >"$work/use.cc" <<'END'
 #include <weft/checkpoint.h>
+#include <weft/collective.h>
 #include <weft/halo.h>
 #include <weft/store.h>
 int main()
