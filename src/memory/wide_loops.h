@@ -229,13 +229,14 @@ static inline void store_f8e5m2(unsigned char *p, const wide_f *x)
 
 /* ---- casts ---- */
 
-/* A part of a run: `k` elements from its begin and `k` from its end, which may overlap. */
+/* A short row: `k` elements from its begin and `k` from its end, which may overlap. */
 #define WIDE_ENDS(S, D, k)                                                  \
     do {                                                                    \
-        unsigned char in[STEP * size_##S] = {0}, out[STEP * 4];             \
+        unsigned char in[STEP * size_##S] = {0}, out[STEP * size_##D];      \
         memcpy(in, s, (k)*size_##S);                                        \
         memcpy(in + (k)*size_##S, s + (n - (k)) * size_##S, (k)*size_##S);  \
-        S##_as_##D(out, in);                                                \
+        if (!S##_try_##D(out, in))                                          \
+            S##_as_##D(out, in);                                            \
         memcpy(d, out, (k)*size_##D);                                       \
         memcpy(d + (n - (k)) * size_##D, out + (k)*size_##D, (k)*size_##D); \
     } while (0)
