@@ -36,7 +36,7 @@ from ._exchange import Exchange, ExchangeStats, Halo, Message, Round
 from ._exec import Bound, ExecStats, Work
 from ._info import Info, algorithms, info, transports
 from ._info import version as _version
-from ._jax import from_jax
+from ._jax import from_jax, jax_array, jax_local
 from ._layout import Box, Dim, Fold, Layout, Local, Split, layout
 from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, collective, load, lower
 from ._spawn import spawn
@@ -95,6 +95,8 @@ __all__ = [
     "from_jax",
     "from_torch",
     "info",
+    "jax_array",
+    "jax_local",
     "layout",
     "load",
     "lower",

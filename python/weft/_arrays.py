@@ -114,6 +114,8 @@ def _of_torch(tensor: Any) -> Memory:
 
 
 def _of_dlpack(array: Any) -> Memory:
+    if hasattr(array, "addressable_shards") and len(array.sharding.device_set) > 1:
+        raise ArrayError("this is a jax.Array on several devices: weft.jax_local(array) is this process's part of it")
     device = array.__dlpack_device__()
     if int(device[0]) not in _DLPACK_CPU:
         raise UnsupportedError(f"the array is on a device of DLPack's type {int(device[0])}: weft moves host memory")
@@ -194,7 +196,7 @@ def memory_for(array: Optional[Any], which: Layout, rank: int, what: str, write:
         memory = memory_of(array)
     except (ArrayError, UnsupportedError) as problem:
         raise type(problem)(f"{what}: {problem}") from None
-    if not local.holds and not memory.bytes:
+    if not local.elements and not memory.bytes:  # of whichever shape: FSDP2 has (0, 0) where the layout has (2, 0)
         return None
     if memory.dtype != dtype or memory.shape != local.shape:
         here = f"{dtype} {local.shape}" if local.holds else "nothing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import List, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from ._layout import layout
 
@@ -78,13 +78,21 @@ def same_pieces(dim: str, extent: int, axes: Sequence[Tuple[str, int, int]]) -> 
         return "/".join([str(extent), *(name for name, _, _ in axes)]) == dim
     if extent % whole == 0 and ":" not in dim:
         return True
+    return all(ours == theirs for ours, theirs in _both_pieces(dim, extent, axes))
+
+
+def same_lengths(dim: str, extent: int, axes: Sequence[Tuple[str, int, int]]) -> bool:
+    """Whether those pieces have the same length on every rank."""
+    return all(sum(n for _, n in ours) == sum(n for _, n in theirs) for ours, theirs in _both_pieces(dim, extent, axes))
+
+
+def _both_pieces(dim: str, extent: int, axes: Sequence[Tuple[str, int, int]]) -> Iterator[Tuple[Spans, Spans]]:
+    """What each rank holds by the notation, and by DTensor's rule."""
     names, sizes = [a[0] for a in axes], [a[1] for a in axes]
     one = layout(layout_text("u8", [dim], mesh_text(names, sizes, range(product(sizes))), []))
     for rank, place in enumerate(itertools.product(*(range(s) for s in sizes))):
         ours = _merge([(box.at[0], box.len[0]) for box in one.boxes(rank)])
-        if ours != torch_piece(extent, [(a[1], a[2], c) for a, c in zip(axes, place)]):
-            return False
-    return True
+        yield ours, torch_piece(extent, [(a[1], a[2], c) for a, c in zip(axes, place)])
 
 
 def product(sizes: Sequence[int]) -> int:

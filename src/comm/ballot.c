@@ -78,7 +78,7 @@ int ballot_judge(const weft_comm *c, const struct ballot *b)
                          names_rank(c, v->rank, who));
     if (v->rank >= 0)
         return error_set(WEFT_EMISMATCH,
-                         "%s: its plan differs from rank 0's (digests %016" PRIx64 " and %016" PRIx64
+                         "%s: " BALLOT_OTHER_PLAN " (digests %016" PRIx64 " and %016" PRIx64
                          "): all ranks must give the same layouts, names and options",
                          names_rank(c, v->rank, who), v->digest, zero->digest);
     return 0;

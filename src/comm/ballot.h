@@ -12,6 +12,9 @@ struct ballot_vote {
     uint64_t object, digest;
 };
 
+#define BALLOT_OTHER_PLAN \
+    "its plan differs from rank 0's" /* what the error of a meeting says if digests of plans differ */
+
 struct ballot {
     struct ballot_vote lowest; /* of the lowest rank, with which all others are compared */
     struct ballot_vote call;   /* of the lowest rank that is in another call, or means another object */

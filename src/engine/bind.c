@@ -197,6 +197,8 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         .call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .note = note_of(x), .code = err};
     uint64_t meeting;
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
+    if (err)
+        err = differs_tell(c, p, deadline_ns, err);
     if (!err) {
         x->task.id = meeting;
         comm_task_list(c, &x->task); /* from here on mail from other hosts may be about it */

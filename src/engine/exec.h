@@ -5,6 +5,7 @@
  *   shape.c     the geometry of parts
  *   block.c     the control block, which a rank shows its peers: counters, and where its messages are
  *   outline.c   the program's steps and channels, from the plan alone; fill.c its moves, with the peers' blocks
+ *   differs.c   what differs between plans, if ranks bind different ones
  *   way.c       how one message travels: the choice among the rows of way_table.c; ways/ has a file for each
  *   driver.c    how a whole run is driven: the table and the choice; drivers/ has a file for each
  *   channel.c   what a run knows of a channel, and of the steps that wait for each other; work.c the copies and folds
@@ -56,6 +57,13 @@ static inline bool exec_in_flight(const weft_exec *x)
     return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_IN_FLIGHT;
 }
 extern const struct comm_task_ops run_task;
+
+/* ---- differs.c ---- */
+
+/* Collective, if the first meeting of bind has failed with `refused`, an error that all ranks have. If their plans
+ * differ, the error says where: the first tensor that differs, and both texts. Otherwise it returns `refused` with its
+ * text as it is. */
+int differs_tell(weft_comm *c, const weft_plan *p, int64_t deadline_ns, int refused);
 
 /* ---- describe.c ---- */
 

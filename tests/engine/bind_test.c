@@ -74,7 +74,10 @@ static const struct refusal refusals[] = {
     {HOST_DEVICE, WEFT_EINVAL, "rank 2: tensor 'w': source: host memory has no device 1: set device to 0"},
     {RESERVED, WEFT_EINVAL, "rank 2: tensor 'w': destination: the reserved words of the view are not zero: "},
     {LATE, WEFT_EINVAL, "rank 2: weft_bind: opts.deadline_ns is 9223372036854775807: it must be 0 to"},
-    {OTHER_PLAN, WEFT_EMISMATCH, "rank 2: its plan differs from rank 0's"},
+    {OTHER_PLAN, WEFT_EMISMATCH,
+     "rank 2: its plan differs from rank 0's: the destination of tensor 0 'w' is f32[16,16/x] @x4=3,2,1,0, and on rank "
+     "0 "
+     "f32[16,16/x] @x4: all ranks must give the same layouts, names and options"},
     {OTHER_RANK, WEFT_EINVAL, "rank 2: the plan was lowered for rank 1"},
     {NO_PLAN, WEFT_EINVAL, "rank 2: the plan is NULL"},
     {BARRIER, WEFT_EMISMATCH,

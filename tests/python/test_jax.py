@@ -1,12 +1,13 @@
 """Layouts against JAX: what a rank holds is what NamedSharding says that its device holds. On eight CPU devices."""
 
 import os
+import random
 
 import numpy as np
 import pytest
 
 import weft
-from parts import part
+from parts import free_port, part, share
 
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -88,3 +89,89 @@ def test_arrays(devices):
         assert np.array_equal(out, np.asarray(x)) and out.dtype == x.dtype
         with pytest.raises(weft.ArrayError, match="read-only"):
             plan.bind(comm, out, x)
+
+
+def test_a_sharded_array_is_told_what_to_do(devices):
+    comm = weft.open("self:")
+    array = jax.device_put(np.zeros(8, np.float32), NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x")))
+    with pytest.raises(weft.ArrayError, match=r"weft\.jax_local\(array\)"):
+        weft.lower("f32[8] @x1", "f32[8] @x1").bind(comm, array, comm.empty("f32[8] @x1"))
+
+
+def process_main(comm, port, each, seed, count):
+    """One of several processes of JAX, each with `each` devices, and one rank of weft: pairs of shardings, moved by weft."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", each)
+    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=comm.size, process_id=comm.rank)
+    rng = random.Random(seed)
+    refused, several = [], 0
+    by_process = lambda device: device.process_index  # noqa: E731
+    for case in range(count):
+        src, shape = random_processes(rng, None)
+        dst = random_processes(rng, shape)[0]
+        dtype = rng.choice(["int32", "float32", "bfloat16"])
+        whole = (np.arange(np.prod(shape)) % 251).astype(jax.numpy.dtype(dtype)).reshape(shape)
+        sides = []
+        try:
+            sides = [weft.from_jax(sharding, shape, whole.dtype, rank=by_process) for sharding in (src, dst)]
+        except weft.UnsupportedError as error:
+            refused.append(str(error).partition(":")[0])
+            continue
+        array = jax.make_array_from_callback(shape, src, lambda index: whole[index])
+        local, out = weft.jax_local(array), np.zeros(sides[1].local(comm.rank).shape, whole.dtype)
+        assert np.array_equal(local, part(sides[0], comm.rank, whole)), (case, sides[0], src)
+        with weft.lower(*sides).bind(comm, local, out) as bound:
+            bound.run()
+        moved = weft.jax_array(out, dst, shape)
+        for shard in moved.addressable_shards:
+            assert np.array_equal(np.asarray(shard.data), whole[shard.index]), (case, sides, src, dst)
+        several += local.size > whole.size // int(np.prod(src.mesh.devices.shape))
+    jax.distributed.shutdown()
+    return count - len(refused), several, refused
+
+
+def random_processes(rng, shape):
+    """A sharding of all devices of all processes, whose order in the mesh may be any that keeps a process's together, or not."""
+    import jax
+
+    devices = sorted(jax.devices(), key=lambda d: d.id)
+    n = len(devices)
+    sizes = rng.choice([s for s in [(n,), (2, n // 2), (n // 2, 2), (2, 2, n // 4), (4, n // 4)] if np.prod(s) == n])
+    grid = np.empty(n, dtype=object)
+    grid[:] = devices
+    grid = grid.reshape(sizes)
+    if rng.random() < 0.5:
+        grid = grid.transpose(rng.sample(range(len(sizes)), len(sizes)))
+    elif rng.random() < 0.1:
+        flat = grid.flatten()
+        rng.shuffle(flat)
+        grid = flat.reshape(grid.shape)
+    names = tuple(rng.sample(["dp", "tp", "pp"], grid.ndim))
+    mesh = Mesh(grid, names, axis_types=(AxisType.Auto,) * grid.ndim)
+    ndim = rng.randint(1, 3) if shape is None else len(shape)
+    left = list(zip(names, grid.shape))
+    rng.shuffle(left)
+    entries, made = [], []
+    for d in range(ndim):
+        mine = []
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            if left and (shape is None or shape[d] % (left[-1][1] * int(np.prod([s for _, s in mine]))) == 0):
+                mine.append(left.pop())
+        entries.append(None if not mine else mine[0][0] if len(mine) == 1 else tuple(a for a, _ in mine))
+        made.append(rng.randint(1, 3) * n)
+    return NamedSharding(mesh, PartitionSpec(*entries)), tuple(made) if shape is None else shape
+
+
+@pytest.mark.parametrize("processes, each", [(2, 2), (2, 4), (4, 2)])
+def test_several_processes(processes, each, note):
+    """Several processes with several devices each: one rank of weft for each process."""
+    count = share(30, 80)
+    told = weft.spawn(process_main, processes, free_port(), each, 100 * processes + each, count, method="spawn")
+    assert len({repr(t[2]) for t in told}) == 1
+    equal, several, refused = told[0]
+    assert equal > count // 2 and several > count // 8
+    assert all(text.startswith("the devices of a rank are no box of the mesh of ") for text in refused)
+    note(f"jax {jax.__version__}: {equal} pairs on {processes} processes of {each} devices equal, {len(refused)} refused: "
+         f"devices of a process that are no box of the mesh")
