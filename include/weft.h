@@ -44,8 +44,8 @@
  * were split from it, their execs, windows and exchanges belong to one thread at a time, and to their progress thread
  * if they have one; exceptions stand at the declarations. The library never prints, aborts or exits.
  *
- * Further headers: weft/checkpoint.h (safetensors files), weft/store.h (the rendezvous server), weft/halo.h (exchange
- * with two neighbours). The manual page weft.h(3) has the details. */
+ * Further headers: weft/collective.h (collectives in one call), weft/checkpoint.h (safetensors files), weft/store.h
+ * (the rendezvous server), weft/halo.h (exchange with two neighbours). The manual page weft.h(3) has the details. */
 #ifndef WEFT_H
 #define WEFT_H
 #include <stdbool.h>

@@ -284,6 +284,8 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c || comm_inherited(c))
         return;
+    if (c->kept)
+        c->forget(c);
     struct comm_family *f = comm_enter(c);
     c->closed = true;
     if (c->refcount == 0)

@@ -93,6 +93,7 @@ struct weft_comm {
     struct survivors *survivors; /* of survive.c: what ranks of other hosts have said; otherwise NULL */
     struct remote *remote;       /* windows on several hosts; only src/window looks into it */
     struct pipes *pipes;         /* pipes that mail of other hosts may name; only src/exchange looks into it */
+    struct kept_list *kept;      /* plans of collectives in one call; only src/collective looks into it */
     bool has_lock;               /* its family has a progress lock, because of a progress thread or of several hosts */
     int refcount; /* one for each exec, window and exchange that is not freed, and for each pass under way */
     bool closed;  /* the caller has closed it; it is freed with the last reference */
@@ -103,9 +104,10 @@ struct weft_comm {
     int64_t missed_at;  /* when a meeting last looked for ranks that are gone */
     unsigned tests;     /* tests that found a run in flight */
     struct comm_deferred *deferred;
-    struct comm_window *windows; /* memory that weft_comm_alloc has given out */
-    weft_comm *sibling;          /* a ring of the comms of this rank */
-    bool tainted;                /* a sibling had failed when it was closed */
+    struct comm_window *windows;  /* memory that weft_comm_alloc has given out */
+    weft_comm *sibling;           /* a ring of the comms of this rank */
+    bool tainted;                 /* a sibling had failed when it was closed */
+    void (*forget)(weft_comm *c); /* of src/collective: closes what is in `kept`, before the comm is closed */
     struct flight_recorder flight;
 };
 

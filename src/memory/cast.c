@@ -18,8 +18,8 @@ static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, cons
     const size_t most = sizeof block / sizeof *block;
     for (size_t i = 0; i < n; i += most) {
         size_t k = n - i < most ? n - i : most;
-        first(block, src + i * ssize, k);
-        second(dst + i * dsize, block, k);
+        first(block, 0, src + i * ssize, 0, k, 1);
+        second(dst + i * dsize, 0, block, 0, k, 1);
     }
 }
 
@@ -27,7 +27,7 @@ void cast_run(void *dst, int to, const void *src, int from, size_t n)
 {
     const struct kernels *k = memory_level_kernels();
     if (k->cast[from][to]) {
-        k->cast[from][to](dst, src, n);
+        k->cast[from][to](dst, 0, src, 0, n, 1);
     } else if (to == from) {
         memmove(dst, src, n * weft_dtype_size(to));
     } else {

@@ -3,9 +3,10 @@
 #define WEFT_MEMORY_CAST_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* dst[i] = cast(src[i]) for n elements: the loop of one pair of dtypes. */
-typedef void cast_loop(void *dst, const void *src, size_t n);
+/* dst[i] = cast(src[i]) for rows of n elements, dstep and sstep bytes apart: the loop of one pair of dtypes. */
+typedef void cast_loop(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows);
 
 /* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint. If both dtypes have the same size they
  * may also be the same run. to == from is allowed; for bool it writes 0 or 1. */

@@ -6,16 +6,19 @@
 #include "memory/half.h"
 #include "memory/raw.h"
 
-#define CAST(S, D, expr)                                         \
-    static void S##_to_##D(void *dst, const void *src, size_t n) \
-    {                                                            \
-        raw_##D *d = dst;                                        \
-        const raw_##S *s = src;                                  \
-        RAW_LOOP for (size_t i = 0; i < n; i++)                  \
-        {                                                        \
-            const raw_##S x = s[i];                              \
-            d[i] = expr;                                         \
-        }                                                        \
+#define CAST(S, D, expr) CAST_ROWS(S##_to_##D, S, D, expr)
+#define CAST_ROWS(name, S, D, expr)                                                                   \
+    static void name(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
+    {                                                                                                 \
+        for (size_t row = 0; row < rows; row++) {                                                     \
+            raw_##D *d = (raw_##D *)((unsigned char *)dst + (int64_t)row * dstep);                    \
+            const raw_##S *s = (const raw_##S *)((const unsigned char *)src + (int64_t)row * sstep);  \
+            RAW_LOOP for (size_t i = 0; i < n; i++)                                                   \
+            {                                                                                         \
+                const raw_##S x = s[i];                                                               \
+                d[i] = expr;                                                                          \
+            }                                                                                         \
+        }                                                                                             \
     }
 
 #define EACH_SMALL_INT(X) X(u8) X(i8) X(u16) X(i16) X(u32) X(i32)
@@ -67,21 +70,12 @@ NARROW_CASTS(f8e5m2)
 #endif
 
 /* To f32, rounded to odd. */
-#define ODD(S, expr)                                             \
-    static void S##_to_odd(void *dst, const void *src, size_t n) \
-    {                                                            \
-        raw_f32 *d = dst;                                        \
-        const raw_##S *s = src;                                  \
-        RAW_LOOP for (size_t i = 0; i < n; i++)                  \
-        {                                                        \
-            d[i] = expr;                                         \
-        }                                                        \
-    }
-ODD(u32, half_odd_f64(s[i]))
-ODD(i32, half_odd_f64(s[i]))
-ODD(u64, half_odd_u64(s[i]))
-ODD(i64, half_odd_i64(s[i]))
-ODD(f64, half_odd_f64(s[i]))
+#define ODD(S, how) CAST_ROWS(S##_to_odd, S, f32, half_odd_##how(x))
+ODD(u32, f64)
+ODD(i32, f64)
+ODD(u64, u64)
+ODD(i64, i64)
+ODD(f64, f64)
 
 #define CAST_ROW(S)                                                                                     \
     [WEFT_BOOL] = S##_to_b8, [WEFT_U8] = S##_to_u8, [WEFT_I8] = S##_to_i8, [WEFT_U16] = S##_to_u16,     \
@@ -93,6 +87,13 @@ ODD(f64, half_odd_f64(s[i]))
 #define CAST_OTHERS(S, T, t, U, u, V, v)
 #endif
 
+#ifdef WIDE_ODD
+#define CAST_F64 \
+    , [WEFT_F16] = f64_to_f16, [WEFT_BF16] = f64_to_bf16, [WEFT_F8E4M3] = f64_to_f8e4m3, [WEFT_F8E5M2] = f64_to_f8e5m2
+#else
+#define CAST_F64
+#endif
+
 #define CAST_TABLE                                                                                              \
     {                                                                                                           \
         [WEFT_BOOL] = {CAST_ROW(b8)}, [WEFT_U8] = {CAST_ROW(u8)}, [WEFT_I8] = {CAST_ROW(i8)},                   \
@@ -100,7 +101,7 @@ ODD(f64, half_odd_f64(s[i]))
         [WEFT_I32] = {CAST_ROW(i32)}, [WEFT_U64] = {CAST_ROW(u64)}, [WEFT_I64] = {CAST_ROW(i64)},               \
         [WEFT_F32] = {CAST_ROW(f32), [WEFT_F16] = f32_to_f16, [WEFT_BF16] = f32_to_bf16,                        \
                       [WEFT_F8E4M3] = f32_to_f8e4m3, [WEFT_F8E5M2] = f32_to_f8e5m2},                            \
-        [WEFT_F64] = {CAST_ROW(f64)},                                                                           \
+        [WEFT_F64] = {CAST_ROW(f64) CAST_F64},                                                                  \
         [WEFT_F16] = {[WEFT_F32] = f16_to_f32 CAST_OTHERS(f16, BF16, bf16, F8E4M3, f8e4m3, F8E5M2, f8e5m2)},    \
         [WEFT_BF16] = {[WEFT_F32] = bf16_to_f32 CAST_OTHERS(bf16, F16, f16, F8E4M3, f8e4m3, F8E5M2, f8e5m2)},   \
         [WEFT_F8E4M3] = {[WEFT_F32] = f8e4m3_to_f32 CAST_OTHERS(f8e4m3, F16, f16, BF16, bf16, F8E5M2, f8e5m2)}, \

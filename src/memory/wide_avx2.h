@@ -17,10 +17,18 @@ static inline void wide_store(unsigned char *p, wide_f x)
     _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)x);
 }
 
-/* Values below 256 as bytes. */
+/* Lower bytes. */
 static inline wide_b wide_bytes(const wide_h *x)
 {
-    return (wide_b)_mm_packus_epi16(_mm256_castsi256_si128((__m256i)x[0]), _mm256_extracti128_si256((__m256i)x[0], 1));
+    __m256i y = (__m256i)(x[0] & 0xff);
+    return (wide_b)_mm_packus_epi16(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+}
+
+/* Upper bytes. */
+static inline wide_b wide_high_bytes(const wide_h *x)
+{
+    const wide_h y = x[0] >> 8;
+    return wide_bytes(&y);
 }
 
 /* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. Packing works in halves of a
@@ -40,6 +48,20 @@ static inline void wide_lower(wide_h *h, const wide_u *x)
 {
     h[0] =
         (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] & 0xffff), (__m256i)(x[1] & 0xffff)), 0xd8);
+}
+
+/* The upper halves, rounded to nearest even. */
+static inline void wide_round(wide_h *h, const wide_u *x)
+{
+    wide_u r[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        r[i] = x[i] + 0x7fff + (x[i] >> 16 & 1);
+    wide_upper(h, r);
+}
+
+static inline bool wide_any_nan(const wide_f *x)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x[0], (__m256)x[1], _CMP_UNORD_Q)) != 0;
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */

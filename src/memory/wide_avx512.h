@@ -17,10 +17,16 @@ static inline void wide_store(unsigned char *p, wide_f x)
     _mm512_storeu_si512(p, (__m512i)x);
 }
 
-/* Values below 256 as bytes. */
+/* Lower bytes. */
 static inline wide_b wide_bytes(const wide_h *x)
 {
     return (wide_b)_mm256_cvtepi16_epi8((__m256i)x[0]);
+}
+
+/* Upper bytes. */
+static inline wide_b wide_high_bytes(const wide_h *x)
+{
+    return (wide_b)_mm256_cvtepi16_epi8((__m256i)(x[0] >> 8));
 }
 
 /* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. */
@@ -37,6 +43,20 @@ static inline void wide_upper(wide_h *h, const wide_u *x)
 static inline void wide_lower(wide_h *h, const wide_u *x)
 {
     h[0] = (wide_h)_mm512_cvtepi32_epi16((__m512i)x[0]);
+}
+
+/* The upper halves, rounded to nearest even. */
+static inline void wide_round(wide_h *h, const wide_u *x)
+{
+    wide_u r[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        r[i] = x[i] + 0x7fff + (x[i] >> 16 & 1);
+    wide_upper(h, r);
+}
+
+static inline bool wide_any_nan(const wide_f *x)
+{
+    return _mm512_cmp_ps_mask((__m512)x[0], (__m512)x[0], _CMP_UNORD_Q) != 0;
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */

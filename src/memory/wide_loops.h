@@ -1,5 +1,5 @@
 /* Narrow floats sixteen at a time: casts among them and f32, and folds in f32 that read and write them as they are.
- * Every step works on whole vectors; the rest at the end goes through a padded one. The rules are those of half.h. */
+ * Every step works on whole vectors, the last one of a run too. The rules are those of half.h. */
 #ifndef WEFT_MEMORY_WIDE_LOOPS_H
 #define WEFT_MEMORY_WIDE_LOOPS_H
 #include <string.h>
@@ -9,11 +9,17 @@
 enum { STEP = 16 };
 
 /* Elements by their type's name, for the macros below. */
-enum { size_f32 = 4, size_f16 = 2, size_bf16 = 2, size_f8e4m3 = 1, size_f8e5m2 = 1 };
+enum { size_f64 = 8, size_f32 = 4, size_f16 = 2, size_bf16 = 2, size_f8e4m3 = 1, size_f8e5m2 = 1 };
 
+/* Bits of a where the mask has ones, otherwise bits of b. */
 static inline wide_u wide_pick(wide_u mask, wide_u a, wide_u b)
 {
-    return (a & mask) | (b & ~mask);
+    return b ^ ((a ^ b) & mask);
+}
+
+static inline wide_b wide_pick8(wide_b mask, wide_b a, wide_b b)
+{
+    return b ^ ((a ^ b) & mask);
 }
 
 static inline void load_f32(wide_f *x, const unsigned char *p)
@@ -61,28 +67,20 @@ RAW_INLINE void load_any_bf16(wide_f *x, const unsigned char *p)
 
 static inline void load_bf16(wide_f *x, const unsigned char *p)
 {
-    load_any_bf16(x, p);
-    for (int i = 0; i < WIDE; i++)
-        x[i] = (wide_f)((wide_u)x[i] | ((wide_u)(x[i] != x[i]) & 0x00400000));
+    wide_h h[WIDE_HALVES];
+    wide_load16(h, p);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        h[i] |= (wide_h)(h[i] + h[i] > 0xff00) & 0x40;
+    wide_from_codes(x, h);
 }
 
 #ifndef WIDE_TO_BF16
-/* The upper half is rounded up if the lower half is more than 0x8000, or is 0x8000 and the upper half is odd. */
 RAW_INLINE void wide_to_bf16(wide_h *h, const wide_f *x)
 {
-    wide_h lower[WIDE_HALVES], ordered[WIDE_HALVES];
-    wide_u u[WIDE], same[WIDE];
-    for (int i = 0; i < WIDE; i++) {
-        u[i] = (wide_u)x[i];
-        same[i] = (wide_u)(x[i] == x[i]);
-    }
-    wide_upper(h, u);
-    wide_lower(lower, u);
-    wide_lower(ordered, same);
-    for (int i = 0; i < WIDE_HALVES; i++) {
-        wide_h rounded = h[i] - (wide_h)(lower[i] > 0x8000 - (h[i] & 1));
-        h[i] = (rounded & ordered[i]) | ((h[i] | 0x40) & ~ordered[i]);
-    }
+    wide_u u[WIDE];
+    for (int i = 0; i < WIDE; i++) /* rounding leaves a NaN as it is if its lower half is 0 */
+        u[i] = wide_pick((wide_u)(x[i] == x[i]), (wide_u)x[i], ((wide_u)x[i] & 0xffff0000) | 0x00400000);
+    wide_round(h, u);
 }
 #endif
 
@@ -93,48 +91,84 @@ RAW_INLINE void store_bf16(unsigned char *p, const wide_f *x)
     wide_store16(p, h);
 }
 
-/* ---- f8 ---- */
-
-/* All values of f8 are values of bf16. Codes are widened in bytes: exponent and mantissa are shifted, and the exponent
- * gets the bias of bf16, by adding `bias` to the upper byte. The codes below 16, among which are the subnormals, are
- * looked up. */
-struct wide_small {
-    wide_b low, high; /* of the bf16 of codes 0 to 15 */
-};
-
-static inline wide_b wide_pick8(wide_b mask, wide_b a, wide_b b)
+/* The same if there is no NaN. */
+RAW_INLINE void store_numbers_bf16(unsigned char *p, const wide_f *x)
 {
-    return (a & mask) | (b & ~mask);
+    wide_h h[WIDE_HALVES];
+    wide_u u[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)x[i];
+    wide_round(h, u);
+    wide_store16(p, h);
 }
 
-RAW_INLINE void wide_from_f8(wide_b *low, wide_b *high, wide_b em, int mant, int bias, const struct wide_small *t)
+/* ---- f8 ---- */
+
+/* All values of f8 are values of f16 and of bf16. Codes are widened in bytes: exponent and mantissa are shifted, by
+ * `up` into the lower byte and by `down` into the upper one, where the exponent gets another bias. The codes from
+ * -`first` to 15 - `first`, without their sign, are looked up instead: infinity and NaN, which are the last ones, and
+ * the subnormals. */
+struct wide_codes {
+    int up, down, bias, first;
+    wide_b low, high; /* of the codes that are looked up */
+};
+
+RAW_INLINE void wide_from_f8(wide_h *h, const unsigned char *p, const struct wide_codes *t)
 {
-    wide_b small = (wide_b)(em < 16);
-    *low = wide_pick8(small, wide_look_up(t->low, em), em << (7 - mant));
-    *high = wide_pick8(small, wide_look_up(t->high, em), (em >> (mant + 1)) + (uint8_t)bias);
+    wide_b c = wide_load8(p), i = (c + (uint8_t)t->first) & 0x7f;
+    wide_b low = t->up < 8 ? c << t->up : c ^ c, high = ((c + c) >> (t->down + 1)) + (uint8_t)t->bias;
+    low = wide_look_up(low, t->low, i);
+    high = wide_look_up(high, t->high, i);
+    wide_join(h, low, wide_pick8((wide_b){0} + 0x80, c, high));
 }
 
 /* To bf16. */
 RAW_INLINE void codes_f8e4m3(wide_h *h, const unsigned char *p)
 {
-    static const struct wide_small small = {
-        {0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0},
-        {0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c},
+    static const struct wide_codes to_bf16 = {
+        4,
+        4,
+        0x3c,
+        1,
+        {0xc0, 0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0},
+        {0x7f, 0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c},
     };
-    wide_b c = wide_load8(p), em = c & 0x7f, nan = (wide_b)(em == 0x7f), low, high;
-    wide_from_f8(&low, &high, em, 3, 0x3c, &small);
-    wide_join(h, wide_pick8(nan, (wide_b){0} + 0xc0, low), high | (nan & 0x7f) | (c & 0x80));
+    wide_from_f8(h, p, &to_bf16);
 }
 
 RAW_INLINE void codes_f8e5m2(wide_h *h, const unsigned char *p)
 {
-    static const struct wide_small small = {
-        {0, 0x80, 0, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0},
-        {0, 0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39, 0x39},
+    static const struct wide_codes to_bf16 = {
+        5,
+        3,
+        0x38,
+        4,
+        {0x80, 0xe0, 0xc0, 0xe0, 0, 0x80, 0, 0x40, 0x80, 0xa0, 0xc0, 0xe0, 0, 0x20, 0x40, 0x60},
+        {0x7f, 0x7f, 0x7f, 0x7f, 0, 0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x39, 0x39, 0x39, 0x39},
     };
-    wide_b c = wide_load8(p), em = c & 0x7f, inf = (wide_b)(em >= 0x7c), nan = (wide_b)(em > 0x7c), low, high;
-    wide_from_f8(&low, &high, em, 2, 0x38, &small);
-    wide_join(h, low | (nan & 0x40), high | (inf & 0x7f) | (c & 0x80));
+    wide_from_f8(h, p, &to_bf16);
+}
+
+/* To f16. */
+RAW_INLINE void halves_f8e4m3(wide_h *h, const unsigned char *p)
+{
+    static const struct wide_codes to_f16 = {
+        7,
+        1,
+        0x20,
+        1,
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0x80, 0, 0x80, 0},
+        {0x7e, 0, 0x18, 0x1c, 0x1e, 0x20, 0x21, 0x22, 0x23, 0x24, 0x24, 0x25, 0x25, 0x26, 0x26, 0x27},
+    };
+    wide_from_f8(h, p, &to_f16);
+}
+
+RAW_INLINE void halves_f8e5m2(wide_h *h, const unsigned char *p)
+{
+    static const struct wide_codes to_f16 = {
+        8, 0, 0, 4, {0}, {0x7c, 0x7f, 0x7e, 0x7f, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
+    };
+    wide_from_f8(h, p, &to_f16);
 }
 
 static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
@@ -151,32 +185,34 @@ static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
     wide_from_codes(x, h);
 }
 
-/* As in half_narrow, on the upper halves of f32, whose last bit says whether anything was cut off. A value that is too
- * large, or NaN, gets a code beyond the last one. `nan` has the bits that turn infinity into a NaN. */
-RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint32_t nan)
+/* As in half_narrow, on the upper halves of f32 without their sign. The bit that this leaves free says whether anything
+ * was cut off. What is too small for a normal value comes out of the sum with a number whose last place is the smallest
+ * step, which is in the middle between two powers of two, so that this holds for differences too. `nan` has the bits
+ * that turn infinity into a NaN. */
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint8_t nan)
 {
-    const int drop = 7 - f.mant;
-    const uint16_t least = (uint16_t)((128 - f.bias) << 7); /* the smallest normal value */
-    const uint16_t half = (uint16_t)((1 << (drop - 1)) - 1 - ((127 - f.bias) << 7));
-    const uint32_t magic = (uint32_t)(127 + 23 + 1 - f.bias - f.mant) << 23;
-    wide_h v[WIDE_HALVES], lower[WIDE_HALVES], small[WIDE_HALVES], sign[WIDE_HALVES];
+    const int drop = 8 - f.mant;
+    const uint16_t bias = (uint16_t)(((127 - f.bias) << 8) - (1 << (drop - 1)) + 1);
+    const uint32_t magic = ((uint32_t)(127 + 23 + 1 - f.bias - f.mant) << 23) + (1u << 22);
+    wide_h v[WIDE_HALVES], lower[WIDE_HALVES], less[WIDE_HALVES], high[WIDE_HALVES];
     wide_u u[WIDE], sum[WIDE];
     for (int i = 0; i < WIDE; i++) {
         u[i] = (wide_u)x[i];
-        sum[i] = (wide_u)((wide_f)(u[i] & 0x7fffffff) + half_float(magic)); /* whose lower half is the mantissa */
+        sum[i] = (wide_u)(x[i] + half_float(magic)); /* whose lower half is the mantissa, or minus that */
     }
-    wide_upper(v, u);
+    wide_upper(high, u);
     wide_lower(lower, u);
-    wide_lower(small, sum);
+    wide_lower(less, sum);
     for (int i = 0; i < WIDE_HALVES; i++) {
-        wide_h a = (v[i] | ((wide_h)(lower[i] != 0) & 1)) & 0x7fff, is_small = (wide_h)(a < least);
-        wide_h normal = wide_min16((a + (a >> drop & 1) + half) >> drop, (wide_h){0} + (uint16_t)f.inf);
-        sign[i] = v[i] >> 8;
-        v[i] = (small[i] & is_small) | (normal & ~is_small);
-        if (nan)
-            v[i] |= (wide_h)(a > 0x7f80) & (uint16_t)nan;
+        wide_h a = wide_sticky(high[i], lower[i]);
+        v[i] = wide_minus(a, (wide_h){0} + bias) - (wide_h)((a & (uint16_t)(1 << drop)) != 0);
+        lower[i] = (wide_h)(a > 0xff00);
     }
-    wide_store8(p, wide_bytes(v) | (wide_bytes(sign) & 0x80));
+    wide_b normal = wide_min8(wide_drop(v, drop), (wide_b){0} + (uint8_t)f.inf);
+    wide_b r = wide_pick8((wide_b)(normal < (uint8_t)(1 << f.mant)), wide_abs8(wide_bytes(less)), normal);
+    if (nan)
+        r |= wide_bytes(lower) & nan;
+    wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(high), r));
 }
 
 static inline void store_f8e4m3(unsigned char *p, const wide_f *x)
@@ -191,54 +227,118 @@ static inline void store_f8e5m2(unsigned char *p, const wide_f *x)
 
 /* ---- casts ---- */
 
-/* A run of n elements, by S_as_D, which casts STEP of them. */
-#define WIDE_RUN(S, D)                                           \
-    static void S##_to_##D(void *dst, const void *src, size_t n) \
-    {                                                            \
-        unsigned char *d = dst;                                  \
-        const unsigned char *s = src;                            \
-        for (; n >= STEP; n -= STEP) {                           \
-            S##_as_##D(d, s);                                    \
-            s += STEP * size_##S;                                \
-            d += STEP * size_##D;                                \
-        }                                                        \
-        if (n) {                                                 \
-            unsigned char in[STEP * 4] = {0}, out[STEP * 4];     \
-            memcpy(in, s, n *size_##S);                          \
-            S##_as_##D(out, in);                                 \
-            memcpy(d, out, n *size_##D);                         \
-        }                                                        \
+/* A part of a run: `k` elements from its begin and `k` from its end, which may overlap. */
+#define WIDE_ENDS(S, D, k)                                                  \
+    do {                                                                    \
+        unsigned char in[STEP * size_##S] = {0}, out[STEP * 4];             \
+        memcpy(in, s, (k)*size_##S);                                        \
+        memcpy(in + (k)*size_##S, s + (n - (k)) * size_##S, (k)*size_##S);  \
+        S##_as_##D(out, in);                                                \
+        memcpy(d, out, (k)*size_##D);                                       \
+        memcpy(d + (n - (k)) * size_##D, out + (k)*size_##D, (k)*size_##D); \
+    } while (0)
+
+/* Rows of n elements. S_as_D casts STEP of them. S_try_D does it faster or, if there is a NaN, does nothing and returns
+ * false. NaNs are rare, and to find out that there is none costs less than to select by. The loop has nothing in it
+ * that a NaN needs. The last STEP elements of a row are cast first and stored last: some of them are cast twice, and
+ * rows may be cast in place. */
+#define WIDE_ROWS(S, D)                                                                                     \
+    static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
+    {                                                                                                       \
+        unsigned char *d = dst;                                                                             \
+        const unsigned char *s = src;                                                                       \
+        for (; rows; rows--, d += dstep, s += sstep) {                                                      \
+            if (n >= STEP) {                                                                                \
+                unsigned char last[STEP * size_##D];                                                        \
+                if (n % STEP)                                                                               \
+                    S##_as_##D(last, s + (n - STEP) * size_##S);                                            \
+                for (size_t i = 0; i + STEP <= n;) {                                                        \
+                    while (i + STEP <= n && S##_try_##D(d + i * size_##D, s + i * size_##S))                \
+                        i += STEP;                                                                          \
+                    if (i + STEP <= n) {                                                                    \
+                        S##_as_##D(d + i * size_##D, s + i * size_##S);                                     \
+                        i += STEP;                                                                          \
+                    }                                                                                       \
+                }                                                                                           \
+                if (n % STEP)                                                                               \
+                    memcpy(d + (n - STEP) * size_##D, last, sizeof last);                                   \
+            } else if (n >= 8) {                                                                            \
+                WIDE_ENDS(S, D, 8);                                                                         \
+            } else if (n >= 4) {                                                                            \
+                WIDE_ENDS(S, D, 4);                                                                         \
+            } else if (n >= 2) {                                                                            \
+                WIDE_ENDS(S, D, 2);                                                                         \
+            } else if (n) {                                                                                 \
+                WIDE_ENDS(S, D, 1);                                                                         \
+            }                                                                                               \
+        }                                                                                                   \
     }
-#define WIDE_CAST(S, D)                                                     \
+#define WIDE_AS(S, D, load)                                              \
+    RAW_INLINE void S##_as_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                    \
+        wide_f x[WIDE];                                                  \
+        load(x, s);                                                      \
+        store_##D(d, x);                                                 \
+    }
+#define WIDE_SURE(S, D)                                                   \
+    RAW_INLINE bool S##_try_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                     \
+        S##_as_##D(d, s);                                                 \
+        return true;                                                      \
+    }                                                                     \
+    WIDE_ROWS(S, D)
+#define WIDE_CAST(S, D, load) WIDE_AS(S, D, load) WIDE_SURE(S, D)
+#ifdef WIDE_TO_BF16
+#define WIDE_BF16(S, load) WIDE_CAST(S, bf16, load)
+#else
+#define WIDE_BF16(S, load)                                                 \
+    WIDE_AS(S, bf16, load)                                                 \
+    RAW_INLINE bool S##_try_bf16(unsigned char *d, const unsigned char *s) \
+    {                                                                      \
+        wide_f x[WIDE];                                                    \
+        load(x, s);                                                        \
+        if (wide_any_nan(x))                                               \
+            return false;                                                  \
+        store_numbers_bf16(d, x);                                          \
+        return true;                                                       \
+    }                                                                      \
+    WIDE_ROWS(S, bf16)
+#endif
+/* Stores of narrow floats make NaNs quiet, so that loads need not. */
+#define WIDE_NARROW(S, load)   \
+    WIDE_CAST(S, f8e4m3, load) \
+    WIDE_CAST(S, f8e5m2, load)
+WIDE_CAST(f32, f16, load_f32)
+WIDE_BF16(f32, load_f32)
+WIDE_NARROW(f32, load_f32)
+WIDE_CAST(f16, f32, load_f16)
+WIDE_BF16(f16, load_f16)
+WIDE_NARROW(f16, load_f16)
+WIDE_CAST(bf16, f32, load_bf16)
+WIDE_CAST(bf16, f16, load_any_bf16)
+WIDE_NARROW(bf16, load_any_bf16)
+WIDE_CAST(f8e4m3, f32, load_f8e4m3)
+WIDE_CAST(f8e4m3, f8e5m2, load_f8e4m3)
+WIDE_CAST(f8e5m2, f32, load_f8e5m2)
+WIDE_CAST(f8e5m2, f8e4m3, load_f8e5m2)
+#ifdef WIDE_ODD
+WIDE_CAST(f64, f16, load_f64)
+WIDE_BF16(f64, load_f64)
+WIDE_NARROW(f64, load_f64)
+#endif
+
+#define WIDE_CODES(S, D, codes)                                             \
     static inline void S##_as_##D(unsigned char *d, const unsigned char *s) \
     {                                                                       \
-        wide_f x[WIDE];                                                     \
-        load_##S(x, s);                                                     \
-        store_##D(d, x);                                                    \
+        wide_h h[WIDE_HALVES];                                              \
+        codes(h, s);                                                        \
+        wide_store16(d, h);                                                 \
     }                                                                       \
-    WIDE_RUN(S, D)
-#define WIDE_CASTS(T, U, V) \
-    WIDE_CAST(f32, T)       \
-    WIDE_CAST(T, f32)       \
-    WIDE_CAST(T, U)         \
-    WIDE_CAST(T, V)
-WIDE_CASTS(f16, f8e4m3, f8e5m2)
-WIDE_CASTS(bf16, f8e4m3, f8e5m2)
-WIDE_CASTS(f8e4m3, f16, f8e5m2)
-WIDE_CASTS(f8e5m2, f16, f8e4m3)
-WIDE_CAST(f16, bf16)
-WIDE_CAST(bf16, f16)
-
-#define WIDE_CODES(S)                                                        \
-    static inline void S##_as_bf16(unsigned char *d, const unsigned char *s) \
-    {                                                                        \
-        wide_h h[WIDE_HALVES];                                               \
-        codes_##S(h, s);                                                     \
-        wide_store16(d, h);                                                  \
-    }                                                                        \
-    WIDE_RUN(S, bf16)
-WIDE_CODES(f8e4m3)
-WIDE_CODES(f8e5m2)
+    WIDE_SURE(S, D)
+WIDE_CODES(f8e4m3, bf16, codes_f8e4m3)
+WIDE_CODES(f8e5m2, bf16, codes_f8e5m2)
+WIDE_CODES(f8e4m3, f16, halves_f8e4m3)
+WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
 
 /* ---- folds ---- */
 

@@ -42,21 +42,52 @@ static inline void wide_store8(unsigned char *p, wide_b x)
     vst1q_u8(p, (uint8x16_t)x);
 }
 
-/* Values below 256 as bytes. */
+/* Lower bytes. */
 static inline wide_b wide_bytes(const wide_h *x)
 {
     return (wide_b)vuzp1q_u8((uint8x16_t)x[0], (uint8x16_t)x[1]);
 }
 
-static inline wide_h wide_min16(wide_h a, wide_h b)
+/* Upper bytes. */
+static inline wide_b wide_high_bytes(const wide_h *x)
 {
-    return (wide_h)vminq_u16((uint16x8_t)a, (uint16x8_t)b);
+    return (wide_b)vuzp2q_u8((uint8x16_t)x[0], (uint8x16_t)x[1]);
 }
 
-/* table[i] for each byte i below 16, anything for the others. */
-static inline wide_b wide_look_up(wide_b table, wide_b i)
+/* x >> bits as bytes, at most 255. */
+static inline wide_b wide_drop(const wide_h *x, int bits)
 {
-    return (wide_b)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)i);
+    uint16x8_t a = (uint16x8_t)x[0], b = (uint16x8_t)x[1];
+    return (wide_b)(bits == 5 ? vqshrn_high_n_u16(vqshrn_n_u16(a, 5), b, 5)
+                              : vqshrn_high_n_u16(vqshrn_n_u16(a, 6), b, 6));
+}
+
+/* Twice the value, with its last bit set if `rest` is not 0. */
+static inline wide_h wide_sticky(wide_h x, wide_h rest)
+{
+    return (wide_h)vsliq_n_u16(vtstq_u16((uint16x8_t)rest, (uint16x8_t)rest), (uint16x8_t)x, 1);
+}
+
+/* a - b, or 0 if that is less. */
+static inline wide_h wide_minus(wide_h a, wide_h b)
+{
+    return (wide_h)vqsubq_u16((uint16x8_t)a, (uint16x8_t)b);
+}
+
+static inline wide_b wide_min8(wide_b a, wide_b b)
+{
+    return (wide_b)vminq_u8((uint8x16_t)a, (uint8x16_t)b);
+}
+
+static inline wide_b wide_abs8(wide_b a)
+{
+    return (wide_b)vabsq_s8((int8x16_t)a);
+}
+
+/* table[i] for each byte i below 16, x for the others. */
+static inline wide_b wide_look_up(wide_b x, wide_b table, wide_b i)
+{
+    return (wide_b)vqtbx1q_u8((uint8x16_t)x, (uint8x16_t)table, (uint8x16_t)i);
 }
 
 /* 16-bit values of a lower and an upper byte each. */
@@ -70,7 +101,7 @@ static inline void wide_join(wide_h *x, wide_b low, wide_b high)
 static inline void wide_raise(wide_u *x, const wide_h *h)
 {
     for (int i = 0; i < 2; i++) {
-        x[2 * i] = (wide_u)vshll_n_u16(vget_low_u16((uint16x8_t)h[i]), 16);
+        x[2 * i] = (wide_u)vzip1q_u16(vdupq_n_u16(0), (uint16x8_t)h[i]);
         x[2 * i + 1] = (wide_u)vzip2q_u16(vdupq_n_u16(0), (uint16x8_t)h[i]);
     }
 }
@@ -85,6 +116,27 @@ static inline void wide_lower(wide_h *h, const wide_u *x)
 {
     for (int i = 0; i < 2; i++)
         h[i] = (wide_h)vuzp1q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
+}
+
+/* f64, rounded to odd. */
+#define WIDE_ODD
+static inline void load_f64(wide_f *x, const unsigned char *p)
+{
+    for (int i = 0; i < WIDE; i++) {
+        float64x2_t a = (float64x2_t)vld1q_u8(p + 32 * i), b = (float64x2_t)vld1q_u8(p + 32 * i + 16);
+        x[i] = (wide_f)vcvtx_high_f32_f64(vcvtx_f32_f64(a), b);
+    }
+}
+
+/* The upper halves, rounded to nearest even. */
+static inline void wide_round(wide_h *h, const wide_u *x)
+{
+    const uint32x4_t odd = vdupq_n_u32(0x10000), most = vdupq_n_u32(0x7fff);
+    for (int i = 0; i < 2; i++) {
+        uint32x4_t a = (uint32x4_t)x[2 * i], b = (uint32x4_t)x[2 * i + 1];
+        h[i] = (wide_h)vaddhn_high_u32(vaddhn_u32(a, vsubq_u32(most, vtstq_u32(a, odd))), b,
+                                       vsubq_u32(most, vtstq_u32(b, odd)));
+    }
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */
@@ -117,7 +169,8 @@ static inline wide_f wide_quick_max(wide_f a, wide_f b)
 static inline bool wide_any_nan(const wide_f *x)
 {
     wide_f m = wide_quick_max(wide_quick_max(x[0], x[1]), wide_quick_max(x[2], x[3]));
-    return vminvq_u32(vceqq_f32((float32x4_t)m, (float32x4_t)m)) == 0;
+    float most = vmaxvq_f32((float32x4_t)m);
+    return most != most;
 }
 
 /* Not by intrinsics: compilers offer these only if the whole file is compiled for these processors. */

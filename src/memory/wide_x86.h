@@ -27,15 +27,40 @@ static inline void wide_store8(unsigned char *p, wide_b x)
     _mm_storeu_si128((__m128i *)(void *)p, (__m128i)x);
 }
 
-static inline wide_h wide_min16(wide_h a, wide_h b)
+/* Twice the value, with its last bit set if `rest` is not 0. */
+static inline wide_h wide_sticky(wide_h x, wide_h rest)
 {
-    return (wide_h)_mm256_min_epu16((__m256i)a, (__m256i)b);
+    return x + x - (wide_h)(rest != 0);
 }
 
-/* table[i] for each byte i below 16, anything for the others. */
-static inline wide_b wide_look_up(wide_b table, wide_b i)
+/* a - b, or 0 if that is less. */
+static inline wide_h wide_minus(wide_h a, wide_h b)
 {
-    return (wide_b)_mm_shuffle_epi8((__m128i)table, (__m128i)i);
+    return (wide_h)_mm256_subs_epu16((__m256i)a, (__m256i)b);
+}
+
+static inline wide_b wide_min8(wide_b a, wide_b b)
+{
+    return (wide_b)_mm_min_epu8((__m128i)a, (__m128i)b);
+}
+
+static inline wide_b wide_abs8(wide_b a)
+{
+    return (wide_b)_mm_abs_epi8((__m128i)a);
+}
+
+/* x >> bits as bytes, at most 255. */
+static inline wide_b wide_drop(const wide_h *x, int bits)
+{
+    __m256i y = (__m256i)(x[0] >> bits);
+    return (wide_b)_mm_packus_epi16(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+}
+
+/* table[i] for each byte i below 16, x for the others, which are below 128. */
+static inline wide_b wide_look_up(wide_b x, wide_b table, wide_b i)
+{
+    __m128i found = _mm_shuffle_epi8((__m128i)table, (__m128i)i);
+    return (wide_b)_mm_blendv_epi8(found, (__m128i)x, _mm_cmpgt_epi8((__m128i)i, _mm_set1_epi8(15)));
 }
 
 /* 16-bit values of a lower and an upper byte each. */

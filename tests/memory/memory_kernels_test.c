@@ -80,23 +80,25 @@ static void check_casts(cast_loop *plain, cast_loop *loop, const char *level, in
     random_values(src + s, from, n);
     for (size_t i = 0; i < ROOM; i++)
         want[i] = got[i] = (unsigned char)i;
-    plain(want + d, src + s, n);
-    loop(got + d, src + s, n);
+    plain(want + d, 0, src + s, 0, n, 1);
+    loop(got + d, 0, src + s, 0, n, 1);
     if (memcmp(want, got, ROOM) != 0)
         fail_msg("%s: %zu of %s to %s", level, n, weft_dtype_name(from), weft_dtype_name(to));
     if (dsize == weft_dtype_size(from)) {
-        loop(src + s, src + s, n);
+        loop(src + s, 0, src + s, 0, n, 1);
         assert_memory_equal(src + s, want + d, n * dsize);
     }
 }
 
 /* What is one step at a level may be two in plain C. */
 static int twice_to, twice_from;
-static void plain_twice(void *dst, const void *src, size_t n)
+static void plain_twice(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows)
 {
+    (void)rows; /* one */
     float block[MOST];
-    kernels_plain.cast[twice_from][WEFT_F32](block, src, n);
-    kernels_plain.cast[WEFT_F32][twice_to](dst, block, n);
+    cast_loop *odd = kernels_plain.odd[twice_from];
+    (odd ? odd : kernels_plain.cast[twice_from][WEFT_F32])(block, 0, src, sstep, n, 1);
+    kernels_plain.cast[WEFT_F32][twice_to](dst, dstep, block, 0, n, 1);
 }
 
 static void casts_match_the_plain_kernels(void **state)
@@ -148,9 +150,9 @@ static void all_narrow_floats_match_the_plain_kernels(void **state)
             else
                 ((unsigned char *)codes)[i] = (unsigned char)(i ^ i >> 8);
         }
-        kernels_plain.cast[t][WEFT_F32](wide, codes, N);
+        kernels_plain.cast[t][WEFT_F32](wide, 0, codes, 0, N, 1);
         for (int k = 0; k < nlevels; k++) {
-            levels[k]->cast[t][WEFT_F32](got32, codes, N);
+            levels[k]->cast[t][WEFT_F32](got32, 0, codes, 0, N, 1);
             assert_memory_equal(got32, wide, sizeof wide);
             for (uint32_t off = 0; off < 64;
                  off++) { /* every place of the bits that are dropped, and about the middle */
@@ -163,8 +165,8 @@ static void all_narrow_floats_match_the_plain_kernels(void **state)
                     u += off < 16 ? offs[off] : off < 32 ? 0 - offs[off - 16] : UINT32_C(1) << (off % 32);
                     memcpy(&near[i], &u, 4);
                 }
-                kernels_plain.cast[WEFT_F32][t](want, near, N);
-                levels[k]->cast[WEFT_F32][t](got, near, N);
+                kernels_plain.cast[WEFT_F32][t](want, 0, near, 0, N, 1);
+                levels[k]->cast[WEFT_F32][t](got, 0, near, 0, N, 1);
                 assert_memory_equal(got, want, N * size);
             }
         }

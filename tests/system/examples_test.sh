@@ -44,6 +44,10 @@ for n in 1 4; do # on several hosts: hosts.sh
     expect 0 "reduce-scatter of ${n}000 floats on $n ranks through pointers and puts, 100 times: right" \
         "$WEFT_BIN" run -n "$n" "$bin/05_window_reduce_scatter"
 done
+if [ -f "$WEFT_BUILD_DIR/weft_ucx.so" ]; then # the modules are beside the folder of the examples
+    expect 0 "on 2 ranks by puts and signals, 100 times: right" \
+        env -u WEFT_MODULES "$WEFT_BIN" run -n 2 --on ucx: "$bin/04_window_allgather"
+fi
 expect 0 "4 pieces of a ring allgather fed a product of 64 x 1024 by 1024 x 128 on 4 ranks, 7 times: right" "$bin/06_ring_matmul"
 grep -qE '^exchange .* product .* both .*: (100|[0-9]{1,2})% of the exchange hidden$' "$out" || complain "06_ring_matmul: does not say what is hidden"
 for ranks in 1 2 5; do

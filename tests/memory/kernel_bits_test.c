@@ -1,0 +1,130 @@
+/* Casts of every level against plain C, bit by bit. It needs no test library, so that it can be built for another
+ * processor by one call of a cross compiler, with -O3 -Iinclude -Isrc -Itests: this file, support/share.c,
+ * base/dtype.c and the sources of memory. An emulator runs it then (qemu-x86_64 -cpu max).
+ * Sources of 8 and 16 bits: all their codes. Sources of 32 bits and more: random bits, 10^8 f32 for each narrow float
+ * if WEFT_TEST_SHARE is full, otherwise a share of them. Then all lengths up to 70 at every alignment, and rows. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "memory/kernels.h"
+#include "memory/memory.h"
+#include "support/share.h"
+
+enum { N = 65536, LONGEST = 70, EDGE = 64, ROWS = 5 };
+
+static uint64_t state = 88172645463325252u;
+static unsigned char src[N * 16 + EDGE], want[N * 16 + EDGE], got[N * 16 + EDGE];
+static int faults;
+
+static uint64_t next_bits(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+
+static void fill_random(size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = next_bits();
+        memcpy(src + i, &word, 8);
+    }
+}
+
+/* What memory_cast does at this level. */
+static void cast_at(int level, void *dst, int to, const void *from_data, int from, size_t n)
+{
+    memory_level(level);
+    memory_cast(dst, to, from_data, from, n, 0);
+}
+
+static void compare(int level, int to, int from, size_t n, size_t bytes)
+{
+    if (memcmp(want, got, bytes) == 0)
+        return;
+    size_t size = weft_dtype_size(to), i = 0;
+    while (want[i] == got[i])
+        i++;
+    printf("%s: element %zu of %zu from %s to %s differs from plain C\n", memory_level_name(level), i / size, n,
+           weft_dtype_name(from), weft_dtype_name(to));
+    faults++;
+}
+
+static void check_block(int level, int to, int from)
+{
+    cast_at(0, want, to, src, from, N);
+    cast_at(level, got, to, src, from, N);
+    compare(level, to, from, N, N * weft_dtype_size(to));
+}
+
+static void check_codes(int level, int to, int from)
+{
+    size_t size = weft_dtype_size(from);
+    for (size_t i = 0; i < N; i++) {
+        uint16_t code = (uint16_t)i;
+        memcpy(src + i * size, &code, size);
+    }
+    check_block(level, to, from);
+}
+
+static void check_random(int level, int to, int from)
+{
+    bool main_pair = from == WEFT_F32 && dtype_is_float(to) && weft_dtype_size(to) < 4;
+    int64_t blocks = main_pair ? test_share(15, 100000000 / N + 1) : 2;
+    for (int64_t b = 0; b < blocks && !faults; b++) {
+        fill_random(N * weft_dtype_size(from));
+        check_block(level, to, from);
+    }
+}
+
+/* Every length, both sides at every alignment within a vector, nothing written beyond the end; rows with gaps. */
+static void check_lengths(int level, int to, int from)
+{
+    size_t d = weft_dtype_size(to), s = weft_dtype_size(from);
+    fill_random(ROWS * (LONGEST + 1) * 8 + EDGE);
+    for (size_t n = 0; n <= LONGEST; n++)
+        for (size_t at = 0; at < 16; at++) {
+            struct memory_tile rows = {2, {ROWS, (int64_t)n}, {{0}, {0}}};
+            size_t span = ROWS * (LONGEST + 1) * d + EDGE;
+            rows.stride[0][0] = (int64_t)((LONGEST + 1) * d);
+            rows.stride[1][0] = (int64_t)((LONGEST + 1) * s);
+            rows.stride[0][1] = (int64_t)d;
+            rows.stride[1][1] = (int64_t)s;
+            for (int tiled = 0; tiled < 2; tiled++) {
+                memset(want, 0xa5, span);
+                memset(got, 0xa5, span);
+                if (tiled) {
+                    memory_level(0);
+                    memory_copy(&rows, want + at, to, src + 15 - at, from);
+                    memory_level(level);
+                    memory_copy(&rows, got + at, to, src + 15 - at, from);
+                } else {
+                    cast_at(0, want + at, to, src + 15 - at, from, n);
+                    cast_at(level, got + at, to, src + 15 - at, from, n);
+                }
+                compare(level, to, from, n, span);
+            }
+        }
+}
+
+int main(void)
+{
+    int most = memory_level(-1);
+    for (int level = 1; level <= most; level++) {
+        printf("level %d: %s\n", level, memory_level_name(level));
+        for (int from = 1; from <= DTYPE_COUNT; from++)
+            for (int to = 1; to <= DTYPE_COUNT; to++) {
+                if (weft_dtype_size(from) <= 2)
+                    check_codes(level, to, from);
+                else
+                    check_random(level, to, from);
+                check_lengths(level, to, from);
+                if (faults)
+                    return 1;
+            }
+    }
+    return 0;
+}
