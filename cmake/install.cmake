@@ -1,4 +1,4 @@
-# `make install`: header, libraries, pkg-config file, CMake package, man pages and the command.
+# `make install`: header, libraries, pkg-config file, CMake package, man pages, the command and its completion.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS weft weft_static EXPORT weft-targets
@@ -9,6 +9,10 @@ install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MAT
 if(TARGET weft_cmd)
     install(TARGETS weft_cmd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+
+# Completion of the command in the folders where both shells look.
+install(FILES completion/weft.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME weft)
+install(FILES completion/_weft DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake INSTALL_DESTINATION ${package_dir})
@@ -24,6 +28,11 @@ install(CODE "
     set(PROJECT_DESCRIPTION \"${PROJECT_DESCRIPTION}\")
     set(CMAKE_INSTALL_LIBDIR \"${CMAKE_INSTALL_LIBDIR}\")
     set(CMAKE_INSTALL_INCLUDEDIR \"${CMAKE_INSTALL_INCLUDEDIR}\")
+    # The dynamic linker looks in /usr/lib by itself, and elsewhere only if it is told.
+    set(WEFT_RPATH \" -Wl,-rpath,\\\"\\\${libdir}\\\"\")
+    if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+        set(WEFT_RPATH \"\")
+    endif()
     configure_file(\"${PROJECT_SOURCE_DIR}/weft.pc.in\" \"${PROJECT_BINARY_DIR}/weft.pc\" @ONLY)")
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -40,6 +40,7 @@ from ._jax import from_jax, jax_array, jax_local
 from ._layout import Box, Dim, Fold, Layout, Local, Split, layout
 from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, collective, load, lower
 from ._spawn import spawn
+from ._state import bind_state
 from ._torch import from_torch
 from ._window import Window
 
@@ -89,6 +90,7 @@ __all__ = [
     "Window",
     "Work",
     "algorithms",
+    "bind_state",
     "bits",
     "checkpoint_rules",
     "collective",

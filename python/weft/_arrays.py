@@ -96,7 +96,9 @@ def _of_torch(tensor: Any) -> Memory:
     if hasattr(tensor, "to_local"):
         raise ArrayError("this is a DTensor: give its local part, tensor.to_local()")
     if tensor.device.type != "cpu":
-        raise UnsupportedError(f"the tensor is on {tensor.device}: weft moves host memory")
+        raise UnsupportedError(
+            f"the tensor is on {tensor.device}: weft moves host memory; copy it into comm.empty(layout, torch=True), and bind that"
+        )
     if str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"the tensor is {tensor.layout}: weft moves strided ones")
     if tensor.is_neg():

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._arrays import array_at
 from ._collectives import Collectives
@@ -214,6 +214,24 @@ class Comm(Collectives, Closing):
         out = ffi.new("weft_comm **")
         check(lib.weft_comm_split(handle.ptr, ffi.new("int[]", group), len(group), out))
         return None if out[0] == ffi.NULL else Comm(CommHandle(out[0], handle.threaded, handle.deadline))
+
+    def survivors(self) -> List[int]:
+        """The ranks that are left after a rank has died (PeerError), in ascending order: the same list on all of them.
+        Collective among those. Raises PeerError if no majority agrees, or if the others have left this rank out."""
+        handle = self._open()
+        handle.used()
+        n, ranks = ffi.new("size_t *"), ffi.new("int[]", self._size)
+        check(lib.weft_comm_survivors(handle.ptr, ranks, self._size, n))
+        return list(ffi.unpack(ranks, n[0]))
+
+    def reopen(self, ranks: Sequence[int]) -> "Comm":
+        """A new comm of some ranks of this one, such as its :meth:`survivors`, numbered in the order of the list, which
+        ascends. Collective among them. This comm stays, and has to be closed."""
+        handle = self._open()
+        handle.used()
+        out = ffi.new("weft_comm **")
+        check(lib.weft_comm_reopen(handle.ptr, ffi.new("int[]", list(ranks)), len(ranks), out))
+        return Comm(CommHandle(out[0], handle.threaded, handle.deadline))
 
     def empty(self, what: Union[str, Layout], torch: bool = False) -> Any:
         """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.

@@ -8,11 +8,15 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
+import sys
+import time
 import traceback
-from typing import Any, Callable, Dict, List, Tuple
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ._comm import FOREVER, nanoseconds
 from ._comm import open as open_comm
-from ._errors import InvalidError, PeerError, RankError
+from ._errors import InvalidError, PeerError, RankError, TimeoutError
 
 __all__ = ["spawn"]
 
@@ -47,11 +51,42 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
+def _threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1
+
+
+_at_import = _threads()  # those of NumPy, which forks well
+
+
+def _warn_of_threads() -> None:
+    """A forked child has none of the parent's threads, and whatever they hold is held for ever."""
+    more = _threads() - _at_import
+    if more > 0:
+        warnings.warn(
+            f"weft.spawn forks, and {more} thread{'s have' if more > 1 else ' has'} started since weft was imported, which the ranks "
+            "will not have: a rank that needs them hangs. method='spawn' starts new processes; timeout= ends those that hang. "
+            "PyTorch uses one thread in the ranks.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _without_threads() -> None:
+    """PyTorch's pool of threads is not there after a fork, and its first parallel operation would wait for it for ever."""
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
 def _rank_main(fn: Callable[..., Any], url: str, rank: int, n: int, options: Any, pipe: Any, parent: int, args: Any) -> None:
     answer: Tuple[Any, ...]
     if parent:
         _end_with(parent)
     try:
+        _without_threads()
         with open_comm(url, rank=rank, ranks=n, **options) as comm:
             answer = (True, pickle.dumps(fn(comm, *args)), "")
     except BaseException as error:
@@ -76,16 +111,22 @@ def spawn(
     n: int,
     *args: Any,
     method: str = "fork",
+    timeout: Optional[float] = None,
     **options: Any,
 ) -> List[Any]:
     """Runs ``fn(comm, *args)`` in n processes, the ranks of a comm, and returns what each returned, by rank.
 
     If ranks fail, raises RankError with the number of the one to blame as ``rank`` and its exception as the cause; no process
     is left, not even if this one is killed. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
-    is the one to use where threads run, as they do once JAX has been used. Other ``options`` are those of :func:`weft.open`.
+    is the one to use where threads run, as they do once JAX has been used: otherwise a RuntimeWarning says so. In a
+    rank PyTorch uses one thread, unless the function sets more. After ``timeout`` seconds ranks that have not ended are killed, and TimeoutError names them. Other ``options`` are
+    those of :func:`weft.open`.
     """
     if n < 1:
         raise InvalidError(f"spawn: there must be one rank at least, not {n}")
+    if method == "fork":
+        _warn_of_threads()
+    end = None if timeout is None or timeout == FOREVER else time.monotonic() + nanoseconds(timeout) / 1e9
     context: Any = multiprocessing.get_context(method)
     parent = 0 if method == "forkserver" else os.getpid()  # ranks are children of that server
     url = f"shm:spawn-{os.getpid()}-{os.urandom(6).hex()}"
@@ -108,7 +149,13 @@ def spawn(
             pipes.append(ours)
         left = dict(zip(pipes, range(n)))
         while left:
-            ready: Any = multiprocessing.connection.wait(list(left))
+            ready: Any = multiprocessing.connection.wait(list(left), None if end is None else max(0.0, end - time.monotonic()))
+            if not ready:
+                late = sorted(left.values())
+                for rank in late:
+                    processes[rank].kill()
+                which = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+                raise TimeoutError(f"spawn: {which} of {n} had not ended after {timeout:g} s, and {'were' if len(late) > 1 else 'was'} killed")
             for pipe in ready:
                 rank = left.pop(pipe)
                 try:

@@ -1,4 +1,5 @@
 /* The kinds of store in one table, and opening the one that a URL names. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -26,6 +27,18 @@ static const struct store_kind *find_kind(const char *url, const char **place)
     return NULL;
 }
 
+/* Ranks that do not come may be at another place: adds where this one has waited to the text of the error. */
+static int say_where(const char *url, const struct store_opts *o)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s", weft_errmsg());
+    return error_set(
+        WEFT_ETIMEOUT,
+        "%s; this rank waited at %s under the name '%s' for %d ranks: all ranks need the same place (WEFT_AT), "
+        "name (WEFT_NAME) and number",
+        text, url, o->name ? o->name : "", o->size);
+}
+
 int store_open(const char *url, const struct store_opts *o, struct store **out)
 {
     const char *place;
@@ -33,5 +46,8 @@ int store_open(const char *url, const struct store_opts *o, struct store **out)
     if (!kind)
         return WEFT_EINVAL;
     int err = store_check_opts(url, o);
-    return err ? err : kind->open(place, o, deadline_in(o->timeout_ns), out);
+    if (err)
+        return err;
+    err = kind->open(place, o, deadline_in(o->timeout_ns), out);
+    return err == WEFT_ETIMEOUT ? say_where(url, o) : err;
 }

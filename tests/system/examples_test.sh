@@ -44,6 +44,10 @@ for n in 1 4; do # on several hosts: hosts.sh
     expect 0 "reduce-scatter of ${n}000 floats on $n ranks through pointers and puts, 100 times: right" \
         "$WEFT_BIN" run -n "$n" "$bin/05_window_reduce_scatter"
 done
+if [ -f "$WEFT_BUILD_DIR/weft_ucx.so" ]; then # the modules are beside the folder of the examples
+    expect 0 "on 2 ranks by puts and signals, 100 times: right" \
+        env -u WEFT_MODULES "$WEFT_BIN" run -n 2 --on ucx: "$bin/04_window_allgather"
+fi
 expect 0 "4 pieces of a ring allgather fed a product of 64 x 1024 by 1024 x 128 on 4 ranks, 7 times: right" "$bin/06_ring_matmul"
 grep -qE '^exchange .* product .* both .*: (100|[0-9]{1,2})% of the exchange hidden$' "$out" || complain "06_ring_matmul: does not say what is hidden"
 for ranks in 1 2 5; do
@@ -51,6 +55,37 @@ for ranks in 1 2 5; do
     expect 0 "on $ranks ranks: equal to the serial ones" "$WEFT_BIN" run -n "$ranks" "$bin/08_moe_dispatch"
 done
 expect 0 "4 ranks were 3 in the end, and the sums right" "$WEFT_BIN" run -n 4 "$bin/10_survivors"
+# The same points on any number of ranks, by weft and by MPI; weft's has fewer lines of code.
+alone=$(awk -v n=61 -v steps=200 'BEGIN {
+    for (x = 0; x <= n + 1; x++) a[0, 0, x] = a[1, 0, x] = 1
+    for (s = 0; s < steps; s++) {
+        old = s % 2; new = 1 - old; change = 0
+        for (y = 1; y <= n; y++)
+            for (x = 1; x <= n; x++) {
+                v = 0.25 * ((a[old, y - 1, x] + a[old, y + 1, x]) + (a[old, y, x - 1] + a[old, y, x + 1]))
+                by = v - a[old, y, x]; by = by < 0 ? -by : by
+                change = by > change ? by : change
+                a[new, y, x] = v
+            }
+    }
+    for (y = 1; y <= n; y++) for (x = 1; x <= n; x++) sum += a[new, y, x]
+    printf "200 steps, change %.6e, sum %.9e", change, sum
+}')
+for n in 1 2 4 6; do
+    expect 0 "jacobi 61 x 61 on $n ranks by weft: $alone" \
+        "$WEFT_BIN" run -n "$n" "$bin/11_jacobi" 61 200
+done
+expect 1 "start it by: weft run" "$bin/11_jacobi"
+for mpi in openmpi:mpirun.openmpi:--oversubscribe mpich:mpiexec.hydra:; do
+    IFS=: read -r library launcher option <<<"$mpi"
+    program=$bin/mpi/jacobi_$library
+    { [ -x "$program" ] && command -v "$launcher" >/dev/null; } || { echo "no $library for examples/mpi/jacobi.c"; continue; }
+    expect 0 "jacobi 61 x 61 on 4 ranks by MPI: $alone" \
+        env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$launcher" ${option:+"$option"} -n 4 "$program" 61 200
+done
+code_lines() { grep -cvE '^[[:space:]]*(/?\*.*)?$' "$1"; }
+ours=$(code_lines "$WEFT_SOURCE_DIR/examples/11_jacobi.c") theirs=$(code_lines "$WEFT_SOURCE_DIR/examples/mpi/jacobi.c")
+[ "$ours" -lt "$theirs" ] || complain "11_jacobi.c has $ours lines of code, mpi/jacobi.c $theirs"
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"

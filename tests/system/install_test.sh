@@ -22,14 +22,27 @@ int error_set(void)
 int main(void)
 {
     printf("%u\n", (unsigned)weft_version());
+    for (size_t i = 0; weft_module_name(i); i++)
+        printf("module %s\n", weft_module_name(i));
     return weft_version() != WEFT_VERSION || strcmp(weft_version_string(), VERSION) || strcmp(weft_strerror(WEFT_OK), "success") || error_set() != 7;
 }
 END
 
 env -u DESTDIR cmake --install "$WEFT_BUILD_DIR" --prefix "$work/usr" >"$work/log"
 libdir=$(dirname "$(find "$work/usr" -name libweft.a)")
-export LD_LIBRARY_PATH=$libdir PKG_CONFIG_PATH=$libdir/pkgconfig
+export PKG_CONFIG_PATH=$libdir/pkgconfig
+unset LD_LIBRARY_PATH WEFT_MODULES # a user sets neither
+modules=$(find "$libdir/weft" -name '*.so' 2>/dev/null | wc -l)
+# finds PROGRAM...: it runs, and finds all modules that are installed.
+finds()
+{
+    "$@" >"$work/said"
+    [ "$(grep -c '^module' "$work/said")" -eq "$modules" ] || { echo "$*: $modules modules are installed"; cat "$work/said"; false; }
+}
 sed -i "s/VERSION)/\"$(pkg-config --modversion weft)\")/" "$work/use.c" # what the package says is what the library says
+
+test -f "$work/usr/share/bash-completion/completions/weft"
+test -f "$work/usr/share/zsh/site-functions/_weft"
 
 echo "each header stands alone"
 while read -r header; do
@@ -41,13 +54,13 @@ done < <(cd "$work/usr/include" && find . -name '*.h' | sed 's|^\./||')
 echo "pkg-config, shared"
 # shellcheck disable=SC2046  # flags are words
 "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$work/use.c" $(pkg-config --cflags --libs weft) -o "$work/shared"
-"$work/shared"
+finds "$work/shared"
 readelf -d "$work/shared" | grep -q 'NEEDED.*\[libweft\.so\.0\.1\]'
 
 echo "pkg-config, static"
 # shellcheck disable=SC2046
 "$cc" -std=c11 "$work/use.c" $(pkg-config --static --cflags --libs weft | sed 's/-lweft/-l:libweft.a/') -o "$work/static"
-env -u LD_LIBRARY_PATH "$work/static"
+finds "$work/static"
 
 echo "find_package"
 cat >"$work/CMakeLists.txt" <<'END'
@@ -61,8 +74,8 @@ target_link_libraries(by_static PRIVATE weft::weft_static)
 END
 cmake -S "$work" -B "$work/b" -DCMAKE_PREFIX_PATH="$work/usr" -DCMAKE_C_COMPILER="$cc" >"$work/log"
 cmake --build "$work/b" >"$work/log"
-"$work/b/by_shared"
-env -u LD_LIBRARY_PATH "$work/b/by_static"
+finds "$work/b/by_shared"
+finds "$work/b/by_static"
 
 if command -v c++ >/dev/null; then
     echo "C++"
@@ -106,7 +119,7 @@ spaced=$(find "$work/a b" -name weft.pc)
 grep -qx "prefix=$work/a b" "$spaced"
 eval "flags=($(PKG_CONFIG_PATH=$(dirname "$spaced") pkg-config --cflags --libs weft))"
 "$cc" -std=c11 "$work/use.c" "${flags[@]}" -o "$work/spaced"
-"$work/spaced"
+finds "$work/spaced"
 
 echo "uninstalling takes what is weft's, and nothing else"
 for where in "|$work/a b" "$work/dest|/opt/weft"; do

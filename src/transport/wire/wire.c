@@ -66,6 +66,25 @@ static bool folder(const char *asked, int i, char *out, size_t cap)
     return slash && (size_t)snprintf(out, cap, "%.*s%s", (int)(slash - file), file, below[i]) < cap;
 }
 
+/* The same in the folders where the dynamic linker looks for libraries of the program: its run path above all. So a
+ * program that is linked with libweft.a finds the modules of the installation that it was linked from. */
+static bool find_by_run_path(const struct module *m, char *path, size_t cap)
+{
+    void *program = dlopen(NULL, RTLD_LAZY);
+    Dl_serinfo size;
+    bool found = false;
+    if (!program)
+        return false;
+    Dl_serinfo *all = dlinfo(program, RTLD_DI_SERINFOSIZE, &size) ? NULL : malloc(size.dls_size);
+    if (all && !dlinfo(program, RTLD_DI_SERINFOSIZE, all) && !dlinfo(program, RTLD_DI_SERINFO, all))
+        for (unsigned i = 0; i < all->dls_cnt && !found; i++)
+            found = (size_t)snprintf(path, cap, "%s/%s", all->dls_serpath[i].dls_name, m->file) < cap &&
+                    !access(path, R_OK);
+    free(all);
+    dlclose(program);
+    return found;
+}
+
 /* The path of a module's file; false: there is none. */
 static bool find(const struct module *m, const char *asked, char *path, size_t cap)
 {
@@ -74,7 +93,7 @@ static bool find(const struct module *m, const char *asked, char *path, size_t c
         if (folder(asked, i, dir, sizeof dir) && (size_t)snprintf(path, cap, "%s/%s", dir, m->file) < cap &&
             !access(path, R_OK))
             return true;
-    return false;
+    return find_by_run_path(m, path, cap);
 }
 
 const char *wire_module(const char *modules, size_t i)
@@ -154,7 +173,8 @@ static int missing(const struct module *m, const char *asked)
         if (folder(asked, i, dir, sizeof dir))
             text_printf(&t, "%s%s", t.len ? ", " : "", dir);
     return error_set(WEFT_EUNSUPPORTED,
-                     "%s is not possible: this weft has no module for %s (%s is not in %s): build and install it where "
+                     "%s is not possible: this weft has no module for %s (%s is not in %s or the run path): build and "
+                     "install it where "
                      "%s is installed, or name its folder in WEFT_MODULES",
                      m->url, m->library, m->file, text, m->package);
 }
