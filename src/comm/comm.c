@@ -284,9 +284,12 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c || comm_inherited(c))
         return;
+    struct error_text kept;
+    error_keep(&kept);
     struct comm_family *f = comm_enter(c);
     c->closed = true;
     if (c->refcount == 0)
         comm_free(c);
     comm_leave(f);
+    error_restore(&kept);
 }
