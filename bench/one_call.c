@@ -72,7 +72,7 @@ static void measure(float *src, float *dst, int64_t count, double *call, double 
 
 int main(void)
 {
-    static const int64_t counts[] = {2, 256, 4096, 16384, 16385, 65536, 262144, 4194304};
+    static const int64_t counts[] = {2, 256, 4096, 16384, 65536, 65537, 262144, 4194304};
     must(weft_comm_open(NULL, NULL, &comm));
     if (weft_comm_rank(comm) == 0)
         printf("allreduce of f32, %d ranks, us: one call | bound\n%10s %19s %19s\n", weft_comm_size(comm), "bytes",

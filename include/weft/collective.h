@@ -25,8 +25,8 @@
 extern "C" {
 #endif
 
-#define WEFT_COLLECTIVE_KEPT 64     /* plans that a comm keeps */
-#define WEFT_COLLECTIVE_SMALL 65536 /* bytes; larger data is not copied */
+#define WEFT_COLLECTIVE_KEPT 64      /* plans that a comm keeps */
+#define WEFT_COLLECTIVE_SMALL 262144 /* bytes; larger data is not copied */
 
 /* dst on all ranks: src of all ranks, folded by op. count: elements of src, and of dst. */
 WEFT_API int weft_allreduce(weft_comm *c, const void *src, void *dst, int64_t count, enum weft_dtype dtype,

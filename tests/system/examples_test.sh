@@ -55,6 +55,37 @@ for ranks in 1 2 5; do
     expect 0 "on $ranks ranks: equal to the serial ones" "$WEFT_BIN" run -n "$ranks" "$bin/08_moe_dispatch"
 done
 expect 0 "4 ranks were 3 in the end, and the sums right" "$WEFT_BIN" run -n 4 "$bin/10_survivors"
+# The same points on any number of ranks, by weft and by MPI; weft's has fewer lines of code.
+alone=$(awk -v n=61 -v steps=200 'BEGIN {
+    for (x = 0; x <= n + 1; x++) a[0, 0, x] = a[1, 0, x] = 1
+    for (s = 0; s < steps; s++) {
+        old = s % 2; new = 1 - old; change = 0
+        for (y = 1; y <= n; y++)
+            for (x = 1; x <= n; x++) {
+                v = 0.25 * ((a[old, y - 1, x] + a[old, y + 1, x]) + (a[old, y, x - 1] + a[old, y, x + 1]))
+                by = v - a[old, y, x]; by = by < 0 ? -by : by
+                change = by > change ? by : change
+                a[new, y, x] = v
+            }
+    }
+    for (y = 1; y <= n; y++) for (x = 1; x <= n; x++) sum += a[new, y, x]
+    printf "200 steps, change %.6e, sum %.9e", change, sum
+}')
+for n in 1 2 4 6; do
+    expect 0 "jacobi 61 x 61 on $n ranks by weft: $alone" \
+        "$WEFT_BIN" run -n "$n" "$bin/11_jacobi" 61 200
+done
+expect 1 "start it by: weft run" "$bin/11_jacobi"
+for mpi in openmpi:mpirun.openmpi:--oversubscribe mpich:mpiexec.hydra:; do
+    IFS=: read -r library launcher option <<<"$mpi"
+    program=$bin/mpi/jacobi_$library
+    { [ -x "$program" ] && command -v "$launcher" >/dev/null; } || { echo "no $library for examples/mpi/jacobi.c"; continue; }
+    expect 0 "jacobi 61 x 61 on 4 ranks by MPI: $alone" \
+        env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$launcher" ${option:+"$option"} -n 4 "$program" 61 200
+done
+code_lines() { grep -cvE '^[[:space:]]*(/?\*.*)?$' "$1"; }
+ours=$(code_lines "$WEFT_SOURCE_DIR/examples/11_jacobi.c") theirs=$(code_lines "$WEFT_SOURCE_DIR/examples/mpi/jacobi.c")
+[ "$ours" -lt "$theirs" ] || complain "11_jacobi.c has $ours lines of code, mpi/jacobi.c $theirs"
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"
