@@ -16,7 +16,8 @@ enum weft_fused {
 
 typedef struct weft_checkpoint_opts {
     size_t size;
-    const char *rules; /* a file with rules, or a weft_checkpoint_rules_name(); NULL: none, every tensor is whole */
+    const char *rules; /* a file with rules, or a weft_checkpoint_rules_name(). NULL: those for the model_type in
+                        * config.json; if it says none, every tensor is whole */
     const char *from;  /* the mesh that wrote the input, e.g. "tp8"; NULL: as the files say, otherwise whole tensors */
     const char *const *set; /* texts "name=number" for the rules; other numbers come from the input's config.json */
     size_t nset;

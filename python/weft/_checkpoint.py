@@ -87,8 +87,8 @@ def reshard_checkpoint(
 
     ``source`` is a file, a folder with an index, a folder that this function wrote, or the files of ranks with ``%r`` for the
     rank (then ``from_mesh`` says which mesh, as in ``"tp8"``). ``target`` is a folder with a file for each rank, or for
-    one rank also a file ``NAME.safetensors``; it appears complete or not at all. ``rules`` is ``"llama"``, ``"moe"`` or a file of
-    your own; ``values`` has the numbers that it asks for, where the source's config.json does not. ``dtype`` casts floats;
+    one rank also a file ``NAME.safetensors``; it appears complete or not at all. ``rules`` is one of :func:`checkpoint_rules`, a file of
+    your own, or None for those of the model_type in config.json; ``values`` has the numbers that it asks for, where the source's config.json does not. ``dtype`` casts floats;
     ``fused`` is ``"keep"``, ``"join"`` or ``"split"``. ``memory`` bounds the buffers (256 MiB). ``progress`` is called with the
     bytes done and the bytes in all; by default a bar is shown where stderr is a terminal. docs/checkpoints.md tells it at length.
     """

@@ -33,9 +33,18 @@ static int check_opts(const weft_checkpoint_opts *o)
 static int load_rules(struct checkpoint *c)
 {
     const char *rules = c->opts->rules;
+    char names[128];
     c->rules.path = "no rules";
+    if (!rules && (c->dst.mesh->mesh > 1 || c->opts->from)) {
+        int rc = checkpoint_choose(c, &rules);
+        if (rc)
+            return rc;
+    }
     if (!rules)
         return 0;
+    if (!weft_checkpoint_rules(rules) && !strchr(rules, '/') && access(rules, F_OK))
+        return error_set(WEFT_EINVAL, "%s: there are no rules of this name (weft has %s), and there is no such file",
+                         rules, checkpoint_choose_names(names, sizeof names));
     const char *own = weft_checkpoint_rules(rules);
     char *text = NULL;
     size_t len = own ? strlen(own) : 0;
@@ -49,7 +58,7 @@ static int load_rules(struct checkpoint *c)
 /* A variable that no rule uses is an error: its name is probably misspelt. */
 static int check_set(const struct checkpoint *c)
 {
-    for (size_t i = 0; i < c->opts->nset && c->opts->rules; i++) {
+    for (size_t i = 0; i < c->opts->nset && c->rules.nrules; i++) {
         const char *text = c->opts->set[i];
         if (!rules_match_ask(&c->rules, text, strcspn(text, "=")))
             return error_set(WEFT_EINVAL, "'%.100s': no rule of %s asks for that number", text, c->rules.path);
@@ -86,11 +95,13 @@ static void end(struct checkpoint *c)
 static int reshard(struct checkpoint *c, struct checkpoint_output *o, const char *in, const char *out, const char *to,
                    weft_checkpoint_info *info)
 {
-    int rc = load_rules(c);
+    int rc = checkpoint_place_mesh("to", to, &c->dst.mesh);
+    if (!rc)
+        rc = checkpoint_source_config(c, in);
+    if (!rc)
+        rc = load_rules(c);
     if (!rc)
         rc = check_set(c);
-    if (!rc)
-        rc = checkpoint_place_mesh("to", to, &c->dst.mesh);
     if (!rc)
         rc = checkpoint_place_mesh_used(c, c->dst.mesh, "to", to);
     if (!rc)

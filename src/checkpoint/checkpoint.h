@@ -105,6 +105,16 @@ int checkpoint_source_open(struct checkpoint *c, const char *path, int rank, siz
 /* source_set.c: layouts of what the ranks' files hold, by their notes or by rules. */
 int checkpoint_source_set(struct checkpoint *c, bool by_rules);
 
+/* Finds the config.json of the folder that the input is, or is in. */
+int checkpoint_source_config(struct checkpoint *c, const char *in);
+
+/* ---- choose.c ---- */
+
+/* The rules of the library for the model_type of the config.json; *rules is NULL if it does not say one. An error if
+ * there are none for it. */
+int checkpoint_choose(struct checkpoint *c, const char **rules);
+const char *checkpoint_choose_names(char *buf, size_t cap); /* "llama, moe, ...": those of the library */
+
 /* ---- entry.c ---- */
 
 /* A new entry, without parts and holds, or a new part; NULL: memory is out. */
@@ -126,6 +136,7 @@ int checkpoint_place_count(struct checkpoint *c, const weft_layout *mesh, const 
  * which rank holds what. */
 int checkpoint_place(struct checkpoint *c, const weft_layout *mesh, const char *name, int dtype, int ndim,
                      const int64_t *shape, weft_layout **out);
+int checkpoint_place_config(struct checkpoint *c); /* reads config.json, which there is, if that was not done yet */
 int checkpoint_place_value(struct checkpoint *c, int line, const struct rules_value *v, int64_t *out);
 /* The extents of the parts of a fused dim of n, by their shares. */
 int checkpoint_place_shares(struct checkpoint *c, const struct rules_fuse *f, const char *name, int64_t n,

@@ -80,10 +80,12 @@ static int no_value(const struct checkpoint *c, int line, const char *name, cons
     return error_set(WEFT_EINVAL, "%s:%d: $%s has no value: %s; set %s=NUMBER", c->rules.path, line, name, why, name);
 }
 
-static int load_config(struct checkpoint *c)
+int checkpoint_place_config(struct checkpoint *c)
 {
     char *text, why[JSON_WRONG];
     size_t len;
+    if (c->config_doc)
+        return 0;
     int rc = checkpoint_files_read_text(c->config, CHECKPOINT_CONFIG_MOST, &text, &len);
     if (rc)
         return rc;
@@ -118,7 +120,7 @@ int checkpoint_place_value(struct checkpoint *c, int line, const struct rules_va
     }
     if (!c->config)
         return no_value(c, line, v->variable, "there is no " CHECKPOINT_CONFIG " beside the input");
-    int rc = c->config_doc ? 0 : load_config(c);
+    int rc = checkpoint_place_config(c);
     if (rc)
         return rc;
     /* Models for images or sound have the numbers of their language part in an object of its own. */

@@ -263,8 +263,7 @@ static int open_set(struct checkpoint *c, const char *in, const char *pattern, i
     return rc;
 }
 
-/* config.json of the folder that the input is, or is in. */
-static int find_config(struct checkpoint *c, const char *in)
+int checkpoint_source_config(struct checkpoint *c, const char *in)
 {
     char *folder = checkpoint_files_keep(&c->arena, in);
     if (!folder)
@@ -285,10 +284,25 @@ static int find_config(struct checkpoint *c, const char *in)
     return 0;
 }
 
+/* A folder of torch.distributed.checkpoint has a file .metadata, which is a pickle, and files NAME.distcp. */
+static int refuse_dcp(struct checkpoint *c, const char *in)
+{
+    char *path = checkpoint_files_path(&c->arena, in, ".metadata");
+    if (!path)
+        return error_nomem();
+    if (!is_folder(in) || !exists(path))
+        return 0;
+    return error_set(
+        WEFT_EUNSUPPORTED,
+        "%s: this is a folder of PyTorch's Distributed Checkpoint (DCP), which weft does not read: save with "
+        "HuggingFaceStorageWriter of torch.distributed.checkpoint, or load it in PyTorch and save safetensors",
+        in);
+}
+
 int checkpoint_source(struct checkpoint *c, const char *in)
 {
     bool by_rules;
-    int ranks = 0, rc = find_config(c, in);
+    int ranks = 0, rc = refuse_dcp(c, in);
     if (rc)
         return rc;
     if (strstr(in, "%r"))

@@ -115,8 +115,9 @@ int cmd_checkpoint(int argc, char **argv)
     weft_checkpoint_opts opts = {.size = sizeof opts};
     const struct args_option rows[] = {
         {"to", ARGS_TEXT, "MESH", "mesh of the output, e.g. tp4.pp2; tp1: not sharded", &to, 0, 0},
-        {"rules", ARGS_TEXT, "RULES", "how tensors are split, by their names: llama, moe, or a file", &opts.rules, 0,
-         0},
+        {"rules", ARGS_TEXT, "RULES",
+         "how tensors are split, by their names: gpt2, gpt_oss, llama, moe, or a file; by default by model_type",
+         &opts.rules, 0, 0},
         {"from", ARGS_TEXT, "MESH", "mesh of the input, if its files do not contain it", &opts.from, 0, 0},
         {"set", ARGS_TEXT, "NAME=N,...", "numbers that the rules need; by default those of the input's config.json",
          &set, 0, 0},
@@ -132,7 +133,7 @@ int cmd_checkpoint(int argc, char **argv)
         {"json", ARGS_FLAG, NULL, "print the result as JSON", &json, 0, 0},
         {0}};
     const struct args_verb verb = {
-        "checkpoint", "IN OUT --to MESH --rules RULES [options]",
+        "checkpoint", "IN OUT --to MESH [--rules RULES] [options]",
         "Reads safetensors files and writes what the ranks of another mesh hold. Memory is bounded, whatever the size. "
         "IN is a\n"
         "file, a folder with an index, a folder that this verb wrote, or one file for each rank, with %r for the rank\n"

@@ -219,7 +219,7 @@ def test_mistakes(model, tmp_path):
 
 def test_rules_come_along():
     rules = weft.checkpoint_rules()
-    assert set(rules) == {"llama", "moe"} and all("[/tp" in text for text in rules.values())
+    assert set(rules) == {"gpt2", "gpt_oss", "llama", "moe"} and all("[/tp" in text for text in rules.values())
 
 
 def test_progress(model, tmp_path):
@@ -297,3 +297,118 @@ def test_the_command(model, tmp_path):
     assert names == sorted(os.listdir(tmp_path / "b"))
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+# ---- rules by model_type, and names that no rule knows ----
+
+
+def save_model(tmp_path, shapes, config):
+    rng = np.random.default_rng(7)
+    arrays = {name: rng.integers(-100, 100, shape).astype(np.float32) for name, shape in shapes.items()}
+    folder = tmp_path / "model"
+    folder.mkdir()
+    safetensors.save_file(arrays, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder, arrays
+
+
+GPT_OSS = {
+    "model.layers.0.self_attn.q_proj.weight": ((32, 16), (0, None)),
+    "model.layers.0.self_attn.q_proj.bias": ((32,), (0, None)),
+    "model.layers.0.self_attn.o_proj.weight": ((16, 32), (1, None)),
+    "model.layers.0.self_attn.o_proj.bias": ((16,), None),
+    "model.layers.0.self_attn.sinks": ((8,), (0, None)),
+    "model.layers.0.mlp.router.weight": ((4, 16), None),
+    "model.layers.0.mlp.experts.gate_up_proj": ((4, 16, 48), (2, 0)),
+    "model.layers.0.mlp.experts.gate_up_proj_bias": ((4, 48), (1, 0)),
+    "model.layers.0.mlp.experts.down_proj_blocks": ((4, 16, 2, 8), (2, 0)),
+    "model.layers.0.mlp.experts.down_proj_scales": ((4, 16, 2), (2, 0)),
+    "model.layers.0.input_layernorm.weight": ((16,), None),
+    "model.norm.weight": ((16,), None),
+}
+
+
+def test_gpt_oss_by_its_model_type(tmp_path):
+    """Experts are split over ep and tp, sinks with their heads; (dim of tp, dim of ep) of each tensor is in the table."""
+    folder, arrays = save_model(tmp_path, {n: s for n, (s, _) in GPT_OSS.items()}, CONFIG | {"model_type": "gpt_oss"})
+    weft.reshard_checkpoint(folder, tmp_path / "out", "ep2.tp2")
+    for r in range(4):
+        mine = rank_file(tmp_path / "out", r, 4)
+        for name, (_, cut) in GPT_OSS.items():
+            expected = arrays[name]
+            if cut is not None:
+                expected = np.split(expected, 2, axis=cut[0])[r % 2]
+                expected = expected if cut[1] is None else np.split(expected, 2, axis=cut[1])[r // 2]
+            assert np.array_equal(mine[name], expected), name
+    weft.reshard_checkpoint(tmp_path / "out", tmp_path / "whole.safetensors", "tp1")
+    same(safetensors.load_file(str(tmp_path / "whole.safetensors")), arrays)
+
+
+def test_gpt2_by_its_model_type(tmp_path):
+    """Conv1D's weights are [in, out], and q, k and v are side by side in one."""
+    shapes = {"wte.weight": (25, 16), "wpe.weight": (8, 16), "ln_f.weight": (16,), "ln_f.bias": (16,)}
+    for i in range(2):
+        at = f"h.{i}."
+        shapes |= {at + "ln_1.weight": (16,), at + "attn.c_attn.weight": (16, 48), at + "attn.c_attn.bias": (48,)}
+        shapes |= {at + "attn.c_proj.weight": (16, 16), at + "attn.c_proj.bias": (16,), at + "attn.bias": (1, 1, 8, 8)}
+        shapes |= {at + "mlp.c_fc.weight": (16, 64), at + "mlp.c_fc.bias": (64,), at + "mlp.c_proj.weight": (64, 16)}
+    folder, arrays = save_model(tmp_path, shapes, {"model_type": "gpt2", "n_head": 4})
+    weft.reshard_checkpoint(folder, tmp_path / "out", "pp2.tp2")
+    for r in range(4):
+        mine, at, t = rank_file(tmp_path / "out", r, 4), f"h.{r // 2}.", r % 2
+        qkv = np.split(arrays[at + "attn.c_attn.weight"], 3, axis=1)
+        assert np.array_equal(mine[at + "attn.c_attn.weight"], np.concatenate([np.split(x, 2, axis=1)[t] for x in qkv], axis=1))
+        assert np.array_equal(mine[at + "mlp.c_proj.weight"], np.split(arrays[at + "mlp.c_proj.weight"], 2)[t])
+        assert ("wte.weight" in mine, "ln_f.bias" in mine) == (r < 2, r >= 2) and f"h.{1 - r // 2}.ln_1.weight" not in mine
+    weft.reshard_checkpoint(tmp_path / "out", tmp_path / "whole.safetensors", "tp1")
+    same(safetensors.load_file(str(tmp_path / "whole.safetensors")), arrays)
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "llava", "qwen2_5_vl", "gpt_neox"])
+def test_a_model_type_without_rules_is_named(tmp_path, kind):
+    folder, _ = save_model(tmp_path, {"w": (4, 4)}, {"model_type": kind})
+    with pytest.raises(weft.InvalidError, match=f"no rules for the model_type '{kind}': give rules, a file or one of gpt2, gpt_oss"):
+        weft.reshard_checkpoint(folder, tmp_path / "out", "tp2")
+
+
+@pytest.mark.parametrize(
+    "rules, name, shape",
+    [
+        ("llama", "model.layers.0.mlp.experts.0.gate_proj.weight", (8, 8)),
+        ("llama", "model.layers.0.block_sparse_moe.experts.0.w1.weight", (8, 8)),
+        ("moe", "model.layers.0.mlp.experts.gate_up_proj", (4, 8, 8)),
+        ("moe", "model.layers.0.self_attn.sinks", (8,)),
+        ("llama", "backbone.layers.0.mixer.in_proj.weight", (8, 8)),
+        ("llama", "model.layers.0.mixer.A_log", (8,)),
+        ("llama", "language_model.model.layers.0.self_attn.q_proj.weight", (32, 8)),
+        ("llama", "model.visual.blocks.0.attn.qkv.weight", (8, 8)),
+        ("llama", "transformer.h.0.attn.c_attn.weight", (8, 24)),
+        ("llama", "model.layers.0.self_attn.q_proj.lora_A.weight", (8, 8)),
+    ],
+)
+def test_a_name_that_no_rule_knows_is_refused(tmp_path, rules, name, shape):
+    """These were copied whole to all ranks, without a word, or are refused as before."""
+    folder, _ = save_model(tmp_path, {"model.norm.weight": (8,), name: shape}, CONFIG)
+    with pytest.raises(weft.InvalidError) as refused:
+        weft.reshard_checkpoint(folder, tmp_path / "out", "tp2", rules=rules)
+    text = str(refused.value)
+    assert f"no rule of {rules} matches its name" in text and text.split("'")[1].split(".")[-1] in text and not (tmp_path / "out").exists()
+
+
+def test_model_types_of_llama_and_moe_choose_rules(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    safetensors.save_file(llama(), str(folder / "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"model_type": "qwen3"}))
+    weft.reshard_checkpoint(folder, tmp_path / "a", "tp4")
+    weft.reshard_checkpoint(folder, tmp_path / "b", "tp4", rules="llama")
+    for r in range(4):
+        same(rank_file(tmp_path / "a", r, 4), rank_file(tmp_path / "b", r, 4))
+
+
+def test_a_dcp_folder_is_refused_by_name(tmp_path):
+    (tmp_path / "dcp").mkdir()
+    (tmp_path / "dcp" / ".metadata").write_bytes(b"\x80\x04")
+    (tmp_path / "dcp" / "__0_0.distcp").write_bytes(b"")
+    with pytest.raises(weft.UnsupportedError, match=r"Distributed Checkpoint \(DCP\), which weft does not read"):
+        weft.reshard_checkpoint(tmp_path / "dcp", tmp_path / "out", "tp2", rules="llama")
