@@ -137,7 +137,7 @@ enum weft_memory {
 WEFT_API uint32_t weft_version(void);            /* WEFT_VERSION of the library that was loaded */
 WEFT_API const char *weft_version_string(void);  /* "0.1.0" */
 WEFT_API const char *weft_strerror(int err);     /* a few words for a code; never NULL */
-WEFT_API const char *weft_errmsg(void);          /* this thread's last error in detail; valid until its next error */
+WEFT_API const char *weft_errmsg(void);          /* this thread's last error in detail, until its next error */
 WEFT_API const char *weft_dtype_name(int dtype); /* "f32"; NULL if there is no such dtype */
 WEFT_API size_t weft_dtype_size(int dtype);      /* bytes of one element; 0 if there is no such dtype */
 WEFT_API const char *weft_op_name(int op);       /* "sum"; NULL if there is no such operation */

@@ -2,8 +2,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-static _Thread_local char text[1024];
+static _Thread_local char text[ERROR_TEXT];
 
 int error_set(int code, const char *fmt, ...)
 {
@@ -17,6 +18,16 @@ int error_set(int code, const char *fmt, ...)
 int error_nomem(void)
 {
     return error_set(WEFT_ENOMEM, "out of memory");
+}
+
+void error_keep(struct error_text *kept)
+{
+    strcpy(kept->text, text);
+}
+
+void error_restore(const struct error_text *kept)
+{
+    strcpy(text, kept->text);
 }
 
 const char *weft_errmsg(void)

@@ -65,6 +65,8 @@ void weft_comm_free(weft_comm *c, void *ptr)
 {
     if (!c || !ptr || comm_inherited(c))
         return;
+    struct error_text kept;
+    error_keep(&kept);
     struct comm_family *f = comm_enter(c);
     struct comm_window **at = &c->windows, *w;
     while ((w = *at) != NULL && w->memory != ptr)
@@ -76,6 +78,7 @@ void weft_comm_free(weft_comm *c, void *ptr)
         free(w);
     }
     comm_leave(f);
+    error_restore(&kept);
 }
 
 void comm_alloc_free_windows(weft_comm *c)

@@ -284,6 +284,8 @@ void weft_comm_close(weft_comm *c)
 {
     if (!c || comm_inherited(c))
         return;
+    struct error_text kept;
+    error_keep(&kept);
     if (c->kept)
         c->forget(c);
     struct comm_family *f = comm_enter(c);
@@ -291,4 +293,5 @@ void weft_comm_close(weft_comm *c)
     if (c->refcount == 0)
         comm_free(c);
     comm_leave(f);
+    error_restore(&kept);
 }

@@ -10,8 +10,15 @@
 #include "comm/task.h"
 #include "transport/hosts/hosts.h"
 
-enum { BALLOT = MAIL_KIND(MAIL_RELAY, 1), RESULT = MAIL_KIND(MAIL_RELAY, 2), LACKS = MAIL_KIND(MAIL_RELAY, 3) };
+enum {
+    BALLOT = MAIL_KIND(MAIL_RELAY, 1),
+    RESULT = MAIL_KIND(MAIL_RELAY, 2),
+    LACKS = MAIL_KIND(MAIL_RELAY, 3),
+    CALL = MAIL_KIND(MAIL_RELAY, 4) /* says nothing: it makes a connection */
+};
 #define PATIENCE 4 /* after 1/4 of the deadline ranks tell each other which ranks they wait for */
+
+#define CALL_NS INT64_C(500000000) /* after that a rank connects with those whose ballots it waits for */
 
 struct lacks {
     int32_t n; /* at most CORE_LACKS: of more ranks the lowest numbers are told */
@@ -163,6 +170,17 @@ static void tell_lacks(struct relay *r, const struct lacks *l)
     send_down(r, &m, bytes);
 }
 
+/* A rank that ended before it sent anything has no connection that could break. So this rank makes one with each host
+ * below whose ballot does not come: it fails if the rank there has ended. */
+static void call_below(const struct relay *r)
+{
+    struct wire *wire = r->comm->link->hosts->wire;
+    const struct relay_mail m = {.kind = CALL, .meeting = r->up};
+    for (int i = 0; i < r->nbelow; i++)
+        if (r->below[i].reported <= r->up && !wire->ops->used(wire, first_below(r, i)))
+            (void)mail_send(r->comm, first_below(r, i), &m, HEAD);
+}
+
 /* Those of the ranks of this host and of hosts below that have not come, once the meeting takes long. */
 static void look_for_lacks(struct relay *r)
 {
@@ -173,6 +191,8 @@ static void look_for_lacks(struct relay *r)
     int64_t now = core_now();
     if (!r->since)
         r->since = now;
+    if (now - r->since >= CALL_NS)
+        call_below(r);
     if (now - r->since < c->deadline_ns / PATIENCE)
         return;
     struct lacks l = {0};

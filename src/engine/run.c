@@ -424,7 +424,10 @@ void weft_exec_close(weft_exec *x)
 {
     if (!x || comm_inherited(x->comm))
         return;
+    struct error_text kept;
+    error_keep(&kept);
     struct comm_family *f = comm_enter(x->comm);
     free_locked(x);
     comm_leave(f);
+    error_restore(&kept);
 }

@@ -91,6 +91,7 @@ RAW_INLINE void store_bf16(unsigned char *p, const wide_f *x)
     wide_store16(p, h);
 }
 
+#ifndef WIDE_TO_BF16
 /* The same if there is no NaN. */
 RAW_INLINE void store_numbers_bf16(unsigned char *p, const wide_f *x)
 {
@@ -101,6 +102,7 @@ RAW_INLINE void store_numbers_bf16(unsigned char *p, const wide_f *x)
     wide_round(h, u);
     wide_store16(p, h);
 }
+#endif
 
 /* ---- f8 ---- */
 
@@ -227,13 +229,14 @@ static inline void store_f8e5m2(unsigned char *p, const wide_f *x)
 
 /* ---- casts ---- */
 
-/* A part of a run: `k` elements from its begin and `k` from its end, which may overlap. */
+/* A short row: `k` elements from its begin and `k` from its end, which may overlap. */
 #define WIDE_ENDS(S, D, k)                                                  \
     do {                                                                    \
-        unsigned char in[STEP * size_##S] = {0}, out[STEP * 4];             \
+        unsigned char in[STEP * size_##S] = {0}, out[STEP * size_##D];      \
         memcpy(in, s, (k)*size_##S);                                        \
         memcpy(in + (k)*size_##S, s + (n - (k)) * size_##S, (k)*size_##S);  \
-        S##_as_##D(out, in);                                                \
+        if (!S##_try_##D(out, in))                                          \
+            S##_as_##D(out, in);                                            \
         memcpy(d, out, (k)*size_##D);                                       \
         memcpy(d + (n - (k)) * size_##D, out + (k)*size_##D, (k)*size_##D); \
     } while (0)
@@ -367,119 +370,157 @@ static inline wide_f wide_max(wide_f a, wide_f b)
     return (wide_f)wide_pick((wide_u)(a != a), x, r);
 }
 
-#define WIDE_TAKE(op, T, load, expr)                                    \
-    static inline void op##_take_##T(wide_f *r, const unsigned char *p) \
-    {                                                                   \
-        wide_f x[WIDE];                                                 \
-        load(x, p);                                                     \
-        for (int i = 0; i < WIDE; i++)                                  \
-            r[i] = expr;                                                \
+/* Folds one more run into r. */
+#define WIDE_TAKE(name, T, load, expr)                            \
+    RAW_INLINE void name##_##T(wide_f *r, const unsigned char *p) \
+    {                                                             \
+        wide_f x[WIDE];                                           \
+        load(x, p);                                               \
+        for (int i = 0; i < WIDE; i++)                            \
+            r[i] = expr;                                          \
     }
 
-/* One step of a fold: STEP elements at `at` of every run. */
-#define WIDE_STEP(op, T, load, end)                                                                                \
-    static inline void op##_##T##_step(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
-                                       bool wide_first, int ways)                                                  \
-    {                                                                                                              \
-        wide_f r[WIDE];                                                                                            \
-        if (wide_first)                                                                                            \
-            load_f32(r, in[0] + at * 4);                                                                           \
-        else                                                                                                       \
-            load(r, in[0] + at * size_##T);                                                                        \
-        for (int k = 1; k < ways; k++)                                                                             \
-            op##_take_##T(r, in[k] + at * size_##T);                                                               \
-        for (int i = 0; i < WIDE; i++)                                                                             \
-            r[i] = end(r[i]);                                                                                      \
-        if (wide_out)                                                                                              \
-            store_f32(d + at * 4, r);                                                                              \
-        else                                                                                                       \
-            store_##T(d + at * size_##T, r);                                                                       \
+/* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false. */
+#define WIDE_STEPS(op, T, any, take, load, exact, end)                                                         \
+    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
+                                   bool wide_first, int ways)                                                  \
+    {                                                                                                          \
+        wide_f r[WIDE];                                                                                        \
+        if (wide_first)                                                                                        \
+            load_f32(r, in[0] + at * 4);                                                                       \
+        else                                                                                                   \
+            any(r, in[0] + at * size_##T);                                                                     \
+        for (int k = 1; k < ways; k++)                                                                         \
+            take##_##T(r, in[k] + at * size_##T);                                                              \
+        if (wide_any_nan(r))                                                                                   \
+            return false;                                                                                      \
+        if (wide_out)                                                                                          \
+            store_f32(d + at * 4, r);                                                                          \
+        else                                                                                                   \
+            store_numbers_##T(d + at * size_##T, r);                                                           \
+        return true;                                                                                           \
+    }                                                                                                          \
+    static __attribute__((noinline)) void op##_##T##_step(                                                     \
+        unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, bool wide_first, int ways) \
+    {                                                                                                          \
+        wide_f r[WIDE];                                                                                        \
+        if (wide_first)                                                                                        \
+            load_f32(r, in[0] + at * 4);                                                                       \
+        else                                                                                                   \
+            load(r, in[0] + at * size_##T);                                                                    \
+        for (int k = 1; k < ways; k++)                                                                         \
+            exact##_##T(r, in[k] + at * size_##T);                                                             \
+        for (int i = 0; i < WIDE; i++)                                                                         \
+            r[i] = end(r[i]);                                                                                  \
+        if (wide_out)                                                                                          \
+            store_f32(d, r);                                                                                   \
+        else                                                                                                   \
+            store_##T(d, r);                                                                                   \
     }
 
-/* The same with an instruction that is right unless there is a NaN, which it passes on. */
-#define WIDE_QUICK_STEP(op, T, load)                                                                                \
-    static inline void op##_##T##_quick(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
-                                        bool wide_first, int ways)                                                  \
-    {                                                                                                               \
-        wide_f r[WIDE], x[WIDE];                                                                                    \
-        if (wide_first)                                                                                             \
-            load_f32(r, in[0] + at * 4);                                                                            \
-        else                                                                                                        \
-            load(r, in[0] + at * size_##T);                                                                         \
-        for (int k = 1; k < ways; k++) {                                                                            \
-            load(x, in[k] + at * size_##T);                                                                         \
-            for (int i = 0; i < WIDE; i++)                                                                          \
-                r[i] = wide_quick_##op(r[i], x[i]);                                                                 \
-        }                                                                                                           \
-        if (wide_any_nan(r))                                                                                        \
-            op##_##T##_step(d, wide_out, in, at, wide_first, ways);                                                 \
-        else if (wide_out)                                                                                          \
-            store_f32(d + at * 4, r);                                                                               \
-        else                                                                                                        \
-            store_##T(d + at * size_##T, r);                                                                        \
-    }
-
-#define WIDE_FOLD(op, T, step)                                                                                 \
+/* As in WIDE_ROWS, the last STEP elements are folded first and stored last: dst may be one of the runs. */
+#define WIDE_FOLD(op, T)                                                                                       \
     static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, size_t n) \
     {                                                                                                          \
         const unsigned char *p[OPS_WAYS];                                                                      \
-        unsigned char pad[OPS_WAYS][STEP * 4] = {{0}}, *d = dst;                                               \
-        size_t at = 0, dsize = wide_out ? 4 : size_##T;                                                        \
+        unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                       \
+        const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP;                                         \
         for (int k = 0; k < ways; k++)                                                                         \
             p[k] = in[k];                                                                                      \
-        for (; at + STEP <= n; at += STEP)                                                                     \
-            op##_##T##_##step(d, wide_out, p, at, wide_first, ways);                                           \
-        if (at == n)                                                                                           \
+        if (n < STEP) {                                                                                        \
+            memset(pad, 0, sizeof pad);                                                                        \
+            for (int k = 0; k < ways; k++) {                                                                   \
+                wide_copy(pad[k], p[k], n *(k || !wide_first ? size_##T : 4));                                 \
+                p[k] = pad[k];                                                                                 \
+            }                                                                                                  \
+            op##_##T##_step(last, wide_out, p, 0, wide_first, ways);                                           \
+            wide_copy(d, last, n *dsize);                                                                      \
             return;                                                                                            \
-        for (int k = 0; k < ways; k++) {                                                                       \
-            size_t size = k || !wide_first ? size_##T : 4;                                                     \
-            memcpy(pad[k], p[k] + at * size, (n - at) * size);                                                 \
-            p[k] = pad[k];                                                                                     \
         }                                                                                                      \
-        op##_##T##_step(pad[0], wide_out, p, 0, wide_first, ways);                                             \
-        memcpy(d + at * dsize, pad[0], (n - at) * dsize);                                                      \
+        if (rest)                                                                                              \
+            op##_##T##_step(last, wide_out, p, n - STEP, wide_first, ways);                                    \
+        for (size_t at = 0; at + STEP <= n;) {                                                                 \
+            if (ways == 4 && !wide_first && !wide_out)                                                         \
+                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 4))                            \
+                    at += STEP;                                                                                \
+            else if (ways == 2 && !wide_first && !wide_out)                                                    \
+                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 2))                            \
+                    at += STEP;                                                                                \
+            else                                                                                               \
+                while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide_first, ways))                 \
+                    at += STEP;                                                                                \
+            if (at + STEP <= n) {                                                                              \
+                op##_##T##_step(d + at * dsize, wide_out, p, at, wide_first, ways);                            \
+                at += STEP;                                                                                    \
+            }                                                                                                  \
+        }                                                                                                      \
+        if (rest)                                                                                              \
+            memcpy(d + (n - STEP) * dsize, last, STEP * dsize);                                                \
     }
+
+/* Less than STEP elements: two copies of a power of two each, which may overlap. */
+RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes)
+{
+#define WIDE_COPY(most)                      \
+    if (bytes >= (most)) {                   \
+        unsigned char a[most], b[most];      \
+        memcpy(a, s, most);                  \
+        memcpy(b, s + bytes - (most), most); \
+        memcpy(d, a, most);                  \
+        memcpy(d + bytes - (most), b, most); \
+        return;                              \
+    }
+    WIDE_COPY(32)
+    WIDE_COPY(16)
+    WIDE_COPY(8)
+    WIDE_COPY(4)
+    WIDE_COPY(2)
+    WIDE_COPY(1)
+#undef WIDE_COPY
+}
+
+#ifndef WIDE_QUICK
+#define wide_quick_min wide_min
+#define wide_quick_max wide_max
+#endif
 
 /* In a sum or product a NaN need not become quiet first: the NaN of the result is always the same. `any` loads NaNs as
  * they are, or quiet. */
-#define WIDE_SUM(T, any)                 \
-    WIDE_STEP(sum, T, any, wide_one_nan) \
-    WIDE_FOLD(sum, T, step)
-#define WIDE_PROD(T, any)                 \
-    WIDE_TAKE(prod, T, any, r[i] * x[i])  \
-    WIDE_STEP(prod, T, any, wide_one_nan) \
-    WIDE_FOLD(prod, T, step)
-#ifdef WIDE_QUICK
-#define WIDE_END(op, T, any)                          \
-    WIDE_TAKE(op, T, load_##T, wide_##op(r[i], x[i])) \
-    WIDE_STEP(op, T, load_##T, wide_same)             \
-    WIDE_QUICK_STEP(op, T, any)                       \
-    WIDE_FOLD(op, T, quick)
-#else
-#define WIDE_END(op, T, any)                          \
-    WIDE_TAKE(op, T, load_##T, wide_##op(r[i], x[i])) \
-    WIDE_STEP(op, T, load_##T, wide_same)             \
-    WIDE_FOLD(op, T, step)
-#endif
-#define WIDE_FOLDS(T, any) \
-    WIDE_SUM(T, any)       \
-    WIDE_PROD(T, any)      \
-    WIDE_END(min, T, any)  \
+#define WIDE_END(op, T, any)                                           \
+    WIDE_TAKE(quick_##op, T, any, wide_quick_##op(r[i], x[i]))         \
+    WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))           \
+    WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same) \
+    WIDE_FOLD(op, T)
+#define WIDE_FOLDS(T, any)                                            \
+    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan)    \
+    WIDE_FOLD(sum, T)                                                 \
+    WIDE_TAKE(take_prod, T, any, r[i] * x[i])                         \
+    WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan) \
+    WIDE_FOLD(prod, T)                                                \
+    WIDE_END(min, T, any)                                             \
     WIDE_END(max, T, any)
 
+#ifdef WIDE_TO_BF16
+#define store_numbers_bf16 store_bf16
+#endif
+#define store_numbers_f32 store_f32
+#define store_numbers_f16 store_f16
+#define store_numbers_f8e4m3 store_f8e4m3
+#define store_numbers_f8e5m2 store_f8e5m2
+
 #ifdef WIDE_ADD_F16
-static inline void sum_take_f16(wide_f *r, const unsigned char *p)
+RAW_INLINE void take_sum_f16(wide_f *r, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     wide_load16(h, p);
     wide_add_f16(r, h);
 }
 #else
-WIDE_TAKE(sum, f16, load_f16, r[i] + x[i])
+WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
 #endif
-WIDE_TAKE(sum, bf16, load_any_bf16, r[i] + x[i])
-WIDE_TAKE(sum, f8e4m3, load_f8e4m3, r[i] + x[i])
-WIDE_TAKE(sum, f8e5m2, load_f8e5m2, r[i] + x[i])
+WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
 WIDE_FOLDS(f16, load_f16)
 WIDE_FOLDS(bf16, load_any_bf16)
 WIDE_FOLDS(f8e4m3, load_f8e4m3)

@@ -409,6 +409,8 @@ void weft_window_close(weft_window *w)
     if (!w || comm_inherited(w->comm))
         return;
     weft_comm *c = w->comm;
+    struct error_text kept;
+    error_keep(&kept);
     struct comm_family *f = comm_enter(c);
     if (w->remote) {
         remote_free(w);
@@ -420,4 +422,5 @@ void weft_window_close(weft_window *w)
     }
     comm_drop(c);
     comm_leave(f);
+    error_restore(&kept);
 }

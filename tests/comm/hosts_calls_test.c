@@ -279,9 +279,63 @@ static void data_of_a_rank_that_left_arrives_during_a_put(void **state)
     play(hosts_wire(), "abc", put_meanwhile);
 }
 
+/* Rank 1 ends before it has sent anything, so no rank has a connection with it that could break. */
+static int end_at_once(weft_comm *c, struct scene *s)
+{
+    if (weft_comm_rank(c) == 1) {
+        come_to(s, 1);
+        return 0;
+    }
+    if (!wait_for(s, 1))
+        return -1000;
+    int64_t from = clock_now();
+    int met = weft_comm_barrier(c, WEFT_DEADLINE);
+    if (met != WEFT_EPEER || !strstr(weft_errmsg(), "rank 1"))
+        return met ? met : -1001;
+    return clock_now() - from < 5 * SECOND ? 0 : -1002;
+}
+
+static void rank_that_ends_before_its_first_message_is_noticed(void **state)
+{
+    (void)state;
+    play("auto", "ab", end_at_once);
+    play(hosts_wire(), "ab", end_at_once);
+}
+
+/* The caller asks for the text after it has closed everything, as a caller that cleans up does. */
+static int close_first(weft_comm *c, struct scene *s)
+{
+    char text[700];
+    weft_window *w = NULL;
+    struct pair p;
+    int rank = weft_comm_rank(c), err = pair_bind(&p, "i32[3000/x] @x2", "i32[3000] @x2", false, c);
+    if (!err)
+        err = weft_window_open(c, NULL, 0, 1, &w);
+    if (!err)
+        err = weft_exec_run(p.x);
+    if (rank == 1 || err)
+        return err; /* and ends, without closing anything */
+    int met = weft_comm_barrier(c, WEFT_DEADLINE);
+    snprintf(text, sizeof text, "%s", weft_errmsg());
+    weft_window_close(w);
+    pair_release(&p);
+    weft_comm_close(c);
+    come_to(s, 1);
+    return met != WEFT_EPEER ? -1000 : strcmp(text, weft_errmsg()) ? -1001 : 0;
+}
+
+static void closing_keeps_the_text_of_the_error(void **state)
+{
+    (void)state;
+    play("auto", "ab", close_first);
+    play(hosts_wire(), "ab", close_first);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_leaves_after_a_barrier_counts_as_come),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rank_that_ends_before_its_first_message_is_noticed),
+                                       cmocka_unit_test(closing_keeps_the_text_of_the_error),
+                                       cmocka_unit_test(rank_that_leaves_after_a_barrier_counts_as_come),
                                        cmocka_unit_test(first_rank_that_leaves_a_barrier_open_is_named),
                                        cmocka_unit_test(rebinding_one_exec_leaves_the_others_right),
                                        cmocka_unit_test(data_of_a_rank_that_left_after_sending_arrives),

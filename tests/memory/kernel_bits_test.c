@@ -1,8 +1,9 @@
-/* Casts of every level against plain C, bit by bit. It needs no test library, so that it can be built for another
- * processor by one call of a cross compiler, with -O3 -Iinclude -Isrc -Itests: this file, support/share.c,
+/* Casts and folds of every level against plain C, bit by bit. It needs no test library, so that it can be built for
+ * another processor by one call of a cross compiler, with -O3 -Iinclude -Isrc -Itests: this file, support/share.c,
  * base/dtype.c and the sources of memory. An emulator runs it then (qemu-x86_64 -cpu max).
  * Sources of 8 and 16 bits: all their codes. Sources of 32 bits and more: random bits, 10^8 f32 for each narrow float
- * if WEFT_TEST_SHARE is full, otherwise a share of them. Then all lengths up to 70 at every alignment, and rows. */
+ * if WEFT_TEST_SHARE is full, otherwise a share of them. Then all lengths up to 70 at every alignment, rows, and folds.
+ */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -110,6 +111,41 @@ static void check_lengths(int level, int to, int from)
         }
 }
 
+/* Folds of every length and several numbers of terms, to the terms' dtype and to that of the fold, also in place. */
+static void check_folds(int level, int op, int dtype)
+{
+    static const size_t ways[] = {1, 2, 3, 4, 5, 8, 9};
+    size_t size = weft_dtype_size(dtype), apart = LONGEST * 8 + 24;
+    int acc = dtype_acc(dtype);
+    for (size_t n = 0; n <= LONGEST; n++)
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+            for (int wide = 0; wide < 3; wide++) {
+                int to = wide == 1 ? acc : dtype;
+                struct memory_tile run = {1, {(int64_t)n}, {{(int64_t)weft_dtype_size(to)}, {(int64_t)size}}};
+                struct memory_term terms[9];
+                fill_random(9 * apart);
+                for (size_t k = 0; k < ways[w]; k++)
+                    terms[k] = (struct memory_term){src + k * apart + k, dtype, run.stride[1]};
+                memset(want, 0xa5, apart);
+                memory_level(0);
+                memory_fold(&run, want, to, 0, acc, op, 0, terms, ways[w]);
+                memory_level(level);
+                memset(got, 0xa5, apart);
+                if (wide == 2) {
+                    unsigned char *place = src + (ways[w] - 1) * (apart + 1);
+                    memory_fold(&run, place, to, 0, acc, op, 0, terms, ways[w]);
+                    memcpy(got, place, n * size);
+                } else {
+                    memory_fold(&run, got, to, 0, acc, op, 0, terms, ways[w]);
+                }
+                if (memcmp(want, got, apart) != 0) {
+                    printf("%s of %zu runs of %zu %s: ", weft_op_name(op), ways[w], n, weft_dtype_name(dtype));
+                    compare(level, to, dtype, n, apart);
+                    return;
+                }
+            }
+}
+
 int main(void)
 {
     int most = memory_level(-1);
@@ -125,6 +161,12 @@ int main(void)
                 if (faults)
                     return 1;
             }
+        for (int op = 1; op <= OP_COUNT; op++)
+            for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
+                if (dtype_foldable(op, dtype))
+                    check_folds(level, op, dtype);
+        if (faults)
+            return 1;
     }
     return 0;
 }

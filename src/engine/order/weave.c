@@ -7,9 +7,9 @@
  * pulls are not interleaved: nothing lies between the rows of one channel, so its message is better copied as a whole.
  *
  * A stream is what one channel has to copy, or this rank's own copies. The streams are sorted by their addresses on the
- * strided side. If their rows are alike, they take turns row by row: the strided side is then walked from end to end,
- * which the hardware can prefetch. Otherwise they take turns in proportion to their bytes, in pieces that stay in the
- * cache (32 KiB for all streams together).
+ * strided side. If they have rows at the same steps there, they take turns row by row: the strided side is then walked
+ * from end to end, which the hardware can prefetch. Their rows may have different lengths. Otherwise they take turns in
+ * proportion to their bytes, in pieces that stay in the cache (32 KiB for all streams together).
  *
  * The streams start when all of them can. If some peer is late, those that can start do so once the rank has nothing
  * else to do, since a peer may wait for them before it starts. */
@@ -31,7 +31,7 @@
 #define ROW 8192        /* bytes of a row: longer ones are cut if there is a loop to cut */
 #define RUN 64          /* bytes in one piece that are worth a turn */
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
-#define CAST_RUN 256    /* bytes of a row in one piece for which it pays */
+#define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
 #define CAST_AHEAD 8192 /* bytes that are prefetched ahead of the reads */
 
 /* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
@@ -62,7 +62,7 @@ struct weave_stream {
 struct weave_lane {
     char *dst;
     const char *src;
-    int64_t dstep, sstep;
+    int64_t dstep, sstep, bytes; /* bytes of a row */
     struct weave_stream *stream;
     struct weave_rows *rows;
     const struct memory_line *line;
@@ -458,7 +458,22 @@ static const struct exec_move *move_at(const weft_exec *x, const struct weave_st
     return m->tile && m->tile->loops ? m : NULL;
 }
 
-/* Fills the lanes. Returns how many rows all of them have left; 0: their rows are not alike. */
+/* Do two lanes walk through memory in step, row by row? */
+static bool in_step(const struct weave_lane *a, const struct weave_lane *b)
+{
+    return a->bytes == b->bytes || a->sstep == b->sstep || a->dstep == b->dstep;
+}
+
+/* Bytes of a row in all lanes together. */
+static int64_t across(const struct weave_lane *lanes, uint32_t n)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += lanes[i].bytes;
+    return bytes;
+}
+
+/* Fills the lanes. Returns how many rows all of them have left; 0: they do not go in step. */
 static int64_t line_up(weft_exec *x, uint32_t *n)
 {
     struct weave *w = x->program->weave;
@@ -469,19 +484,22 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
         if (s->kind == PLAN_COPY && s->at == s->n)
             continue;
         const struct exec_move *m = move_at(x, s);
-        if (!m || (*n && (m->rows->bytes != w->lanes[0].rows->bytes || m->rows->plain != w->lanes[0].rows->plain ||
-                          m->rows->casts != w->lanes[0].rows->casts || m->to != w->lanes[0].to ||
-                          m->from != w->lanes[0].from)))
+        if (!m)
             return 0;
         int64_t to, from, left = place_row(m, s->row, &to, &from);
-        w->lanes[(*n)++] = (struct weave_lane){.stream = s,
-                                               .rows = m->rows,
-                                               .dst = m->dst + to,
-                                               .src = m->src + from,
-                                               .dstep = m->tile->stride[0][m->rows->cut],
-                                               .sstep = m->tile->stride[1][m->rows->cut],
-                                               .to = m->to,
-                                               .from = m->from};
+        struct weave_lane *lane = &w->lanes[(*n)++], *first = w->lanes;
+        *lane = (struct weave_lane){.stream = s,
+                                    .rows = m->rows,
+                                    .dst = m->dst + to,
+                                    .src = m->src + from,
+                                    .dstep = m->tile->stride[0][m->rows->cut],
+                                    .sstep = m->tile->stride[1][m->rows->cut],
+                                    .bytes = m->rows->bytes,
+                                    .to = m->to,
+                                    .from = m->from};
+        if (!in_step(lane, first) || lane->rows->plain != first->rows->plain ||
+            lane->rows->casts != first->rows->casts || lane->to != first->to || lane->from != first->from)
+            return 0;
         rows = least(rows, left);
     }
     return *n ? rows : 0;
@@ -490,10 +508,13 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
 #define PLAIN_ROWS(bytes)                \
     for (int64_t r = 0; r < rows; r++)   \
         for (uint32_t i = 0; i < n; i++) \
-            memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, bytes);
+            memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, (size_t)(bytes));
 
-static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows, size_t bytes)
+static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
+    int64_t bytes = lanes[0].bytes;
+    for (uint32_t i = 1; i < n; i++)
+        bytes = lanes[i].bytes == bytes ? bytes : 0;
     switch (bytes) {
     case 4: PLAIN_ROWS(4) break;
     case 8: PLAIN_ROWS(8) break;
@@ -501,13 +522,13 @@ static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows,
     case 32: PLAIN_ROWS(32) break;
     case 64: PLAIN_ROWS(64) break;
     case 128: PLAIN_ROWS(128) break;
-    default: PLAIN_ROWS(bytes)
+    default: PLAIN_ROWS(lanes[i].bytes)
     }
 }
 
 static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
-    int64_t several = (CAST_ROWS + lanes[0].rows->bytes - 1) / lanes[0].rows->bytes;
+    int64_t several = (CAST_ROWS + lanes[0].bytes - 1) / lanes[0].bytes;
     for (int64_t r = 0; r < rows; r += several) {
         int64_t turn = least(several, rows - r);
         for (uint32_t i = 0; i < n; i++) {
@@ -524,12 +545,13 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     int to = lanes[0].to, from = lanes[0].from;
-    size_t count = (size_t)lanes[0].rows->bytes / weft_dtype_size(to);
-    int64_t ahead = CAST_AHEAD / (lanes[0].rows->bytes * n) + 1; /* rows */
+    size_t size = weft_dtype_size(to);
+    int64_t ahead = CAST_AHEAD / across(lanes, n) + 1; /* rows */
     for (int64_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < n; i++) {
             const struct weave_lane *l = &lanes[i];
-            memory_cast(l->dst + r * l->dstep, to, l->src + r * l->sstep, from, count, ahead * l->sstep);
+            memory_cast(l->dst + r * l->dstep, to, l->src + r * l->sstep, from, (size_t)l->bytes / size,
+                        ahead * l->sstep);
         }
 }
 
@@ -564,7 +586,7 @@ static void pass_lines(weft_exec *x, struct weave_stream *s, uint32_t n)
         end_step(x, s);
 }
 
-/* Copies whole moves of all streams, as long as these are lines that are alike, without looking at anything else in
+/* Copies whole moves of all streams, as long as these are lines that go in step, without looking at anything else in
  * between. Returns the bytes that it copied; 0: there are none. */
 static int64_t line_by_line(weft_exec *x)
 {
@@ -587,16 +609,17 @@ static int64_t line_by_line(weft_exec *x)
         for (uint32_t i = 0; i < n; i++) {
             struct weave_lane *lane = &w->lanes[i];
             const struct memory_line *l = lane->line + done;
-            alike &= l->n == first->n && l->bytes == first->bytes;
             lane->dst = (char *)(uintptr_t)l->dst;
             lane->src = (const char *)(uintptr_t)l->src;
             lane->dstep = l->dstep;
             lane->sstep = l->sstep;
+            lane->bytes = l->bytes;
+            alike &= l->n == first->n && in_step(lane, w->lanes);
         }
-        int64_t more = (int64_t)first->n * first->bytes * n;
+        int64_t more = first->n * across(w->lanes, n);
         if (!alike || !more || bytes + more > PASS)
             break;
-        plain_rows(w->lanes, n, first->n, first->bytes);
+        plain_rows(w->lanes, n, first->n);
         bytes += more;
     }
     for (uint32_t i = 0; i < n && done; i++)
@@ -604,7 +627,7 @@ static int64_t line_by_line(weft_exec *x)
     return bytes;
 }
 
-/* Copies all streams row by row, as long as their rows are alike. Returns the bytes that it copied; 0: they are not. */
+/* Copies all streams row by row, as long as they go in step. Returns the bytes that it copied; 0: they do not. */
 static int64_t abreast(weft_exec *x)
 {
     struct weave *w = x->program->weave;
@@ -612,10 +635,10 @@ static int64_t abreast(weft_exec *x)
     int64_t rows = line_up(x, &n);
     if (!rows)
         return 0;
-    int64_t bytes = w->lanes[0].rows->bytes;
-    rows = least(rows, PASS / (bytes * n) + 1);
+    int64_t bytes = across(w->lanes, n);
+    rows = least(rows, PASS / bytes + 1);
     if (w->lanes[0].rows->plain)
-        plain_rows(w->lanes, n, rows, (size_t)bytes);
+        plain_rows(w->lanes, n, rows);
     else if (w->lanes[0].rows->casts)
         cast_rows(w->lanes, n, rows);
     else
@@ -630,7 +653,7 @@ static int64_t abreast(weft_exec *x)
         if (++s->move == x->program->steps[current(x, s, &through)].nwork)
             end_step(x, s);
     }
-    return rows * bytes * n;
+    return rows * bytes;
 }
 
 bool weave_pass(weft_exec *x, bool idle)
