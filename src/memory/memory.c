@@ -15,6 +15,7 @@
 #define BLOCK 4096 /* bytes of one buffer */
 #define ROW 512    /* bytes of a row from which on it is worth a call */
 #define AHEAD 8192 /* how many bytes ahead a cast prefetches */
+#define LEAST 32   /* elements of a row from which on a fold takes it as it is */
 #define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
 struct fold {
@@ -28,6 +29,10 @@ struct fold {
     int first;  /* the same for terms[0], which may be acc when the others are narrow */
     ops_loop *loop;          /* of acc */
     ops_narrow_loop *narrow; /* of native, if that is not acc */
+    bool rows;               /* spans are rows that all operands have as runs, at these places */
+    unsigned char *to_place;
+    const unsigned char *place[OPS_WAYS];
+    int64_t row[OPS_WAYS], ahead[OPS_WAYS]; /* bytes of a row, and from a row to the one that is prefetched */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
@@ -52,7 +57,8 @@ static void fold_choose(struct fold *f, int op)
 static const void *fold_term(struct fold *f, const struct memory_term *term, int dtype, void *buf)
 {
     bool as_is = term->dtype == dtype && dtype != WEFT_BOOL;
-    const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, weft_dtype_size(term->dtype));
+    const void *p = f->rows ? f->place[term - f->terms]
+                            : span_direct(&f->nest, &f->span, term->data, term->stride, weft_dtype_size(term->dtype));
     if (!p) {
         p = as_is ? buf : f->raw_buf;
         span_gather(&f->nest, &f->span, as_is ? buf : f->raw_buf, term->data, term->stride,
@@ -93,19 +99,70 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
     return out;
 }
 
-/* Is every term contiguous throughout, in a dtype that is folded as it is? */
+/* Are the terms' rows, or all of a term if there is one row, runs in a dtype that is folded as it is? */
 static bool fold_lies(const struct fold *f)
 {
-    if (f->nest.loops > 1 || f->acc == WEFT_BOOL)
+    int last = f->nest.loops - 1;
+    if ((last > 0 && !f->rows) || f->acc == WEFT_BOOL)
         return false;
     for (size_t k = 0; k < f->n; k++) {
         const struct memory_term *term = &f->terms[k];
         if (term->dtype != (k ? f->native : f->first))
             return false;
-        if (f->nest.n[0] > 1 && term->stride[f->nest.of[0]] != (int64_t)weft_dtype_size(term->dtype))
+        if (f->nest.n[last] > 1 && term->stride[f->nest.of[last]] != (int64_t)weft_dtype_size(term->dtype))
             return false;
     }
     return true;
+}
+
+/* Rows are spans of their own if they are runs in all operands, fit a buffer, and are long enough that a call for each
+ * costs less than gathering them. */
+static void fold_rows(struct fold *f, const struct memory_tile *t, unsigned char *dst, int to, int64_t most)
+{
+    int last = f->nest.loops - 1, unit = f->nest.of[last];
+    f->rows = last > 0 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST && f->nest.n[last] <= most &&
+              t->stride[0][unit] == (int64_t)weft_dtype_size(to);
+    f->to_place = dst;
+    for (size_t k = 0; k < f->n && f->rows; k++) {
+        int64_t size = (int64_t)weft_dtype_size(f->terms[k].dtype);
+        f->place[k] = f->terms[k].data;
+        f->row[k] = size * f->nest.n[last];
+        f->ahead[k] = (1 + 1024 / f->row[k]) * f->terms[k].stride[f->nest.of[last - 1]];
+        f->rows = f->terms[k].stride[unit] == size;
+    }
+}
+
+/* The hardware finds no pattern in short rows: one of the next rows of each term is prefetched. */
+static void fold_prefetch(const struct fold *f)
+{
+    for (size_t k = 0; k < f->n; k++)
+        for (int64_t at = 0; at < f->row[k]; at += 64)
+            __builtin_prefetch(f->place[k] + f->ahead[k] + at, 0, 2);
+}
+
+/* The next span. Rows: moves the places to the next one. */
+static bool fold_next(struct fold *f, const struct memory_tile *t, int64_t most)
+{
+    const int last = f->nest.loops - 1;
+    if (!f->rows)
+        return span_next(&f->nest, &f->span, most);
+    if (!f->span.len) {
+        f->span.len = f->nest.n[last];
+        return true;
+    }
+    for (int i = last - 1; i >= 0; i--) {
+        int loop = f->nest.of[i];
+        int64_t turns = ++f->span.at[i] < f->nest.n[i] ? 1 : 1 - f->nest.n[i];
+        f->to_place += turns * t->stride[0][loop];
+        for (size_t k = 0; k < f->n; k++)
+            f->place[k] += turns * f->terms[k].stride[loop];
+        if (turns == 1) {
+            fold_prefetch(f);
+            return true;
+        }
+        f->span.at[i] = 0;
+    }
+    return false;
 }
 
 static int64_t span_most(const struct memory_term *terms, size_t n, int to, int via, int acc)
@@ -132,6 +189,8 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.n = n;
     f.acc = acc;
     fold_choose(&f, op);
+    const int64_t fit = span_most(terms, n, to, via, acc);
+    fold_rows(&f, t, dst, to, fit);
     int stop = via ? via : acc, as = acc;
     bool divides = div > 1, stops = stop != acc, casts = to != stop, lies = fold_lies(&f);
     if (!divides && f.narrow && (stops ? stop : to) == f.native) { /* the fold's own step rounds */
@@ -144,10 +203,10 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     /* If no buffer is needed, one call of a loop does everything, whatever its length. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(&f, n - 1, true) == n));
-    int64_t most = at_once ? INT64_MAX : span_most(terms, n, to, via, acc);
-    while (span_next(&f.nest, &f.span, most)) {
+    int64_t most = at_once ? INT64_MAX : fit;
+    while (fold_next(&f, t, most)) {
         size_t len = (size_t)f.span.len;
-        void *direct = span_direct(&f.nest, &f.span, dst, t->stride[0], size);
+        void *direct = f.rows ? f.to_place : span_direct(&f.nest, &f.span, dst, t->stride[0], size);
         void *out = direct ? direct : f.out_buf, *into;
         const void *value = fold_terms(&f, divides || stops || casts ? f.acc_buf : out, as, lies);
         if (divides) {
