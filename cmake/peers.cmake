@@ -26,7 +26,7 @@ foreach(library openmpi mpich)
     set(program ${PROJECT_BINARY_DIR}/examples/mpi/jacobi_${library})
     add_custom_command(OUTPUT ${program}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/examples/mpi
-        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O2 -Wall -Wextra -o ${program} ${PROJECT_SOURCE_DIR}/examples/mpi/jacobi.c -lm
+        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -o ${program} ${PROJECT_SOURCE_DIR}/examples/mpi/jacobi.c -lm
         DEPENDS examples/mpi/jacobi.c examples/mpi/jacobi.h
         COMMENT "Building examples/mpi/jacobi_${library}"
         VERBATIM)

@@ -1,15 +1,13 @@
 """What docs/python.md and the README show is true: the quick start prints what stands below it, and mistakes raise what is said."""
 
+import importlib.util
 import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
 
 import weft
@@ -51,13 +49,34 @@ def test_mistake(title, code, message, monkeypatch):
     for name in ("WEFT_RANK", "WEFT_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(weft.Error) as caught:
-        exec(code, {"weft": weft, "np": np, "time": time, "os": os, "signal": signal})
+        exec(code, {"__name__": "__main__"})  # nothing is there that the block does not import
     assert f"{type(caught.value).__name__}: {caught.value}" == message
 
 
-def test_layout_examples():
-    l = weft.layout("f32[4096/dp/tp,14336] @dp2.tp4")
-    assert (l.shape, l.dtype, l.mesh) == ((4096, 14336), "f32", {"dp": 2, "tp": 4}) and l.local(5).shape == (512, 14336)
+def blocks():
+    """(line, code) of each block of Python that is no mistake."""
+    text = GUIDE.read_text().partition("## Common mistakes")[0]
+    return [(text[: m.start()].count("\n") + 2, m[1]) for m in re.finditer(r"```python\n(.*?)```", text, flags=re.S)]
+
+
+def test_all_blocks_are_found():
+    text = GUIDE.read_text()
+    assert len(blocks()) + len(mistakes()) == text.count("```python\n") and len(blocks()) >= 12
+
+
+@pytest.mark.parametrize("line,code", blocks(), ids=[f"line{line}" for line, _ in blocks()])
+def test_block_runs_when_pasted(line, code, tmp_path):
+    """As a script of its own, in an empty folder; what stands beside a print is what it prints."""
+    for name in ("torch", "jax"):
+        if f"import {name}\n" in code and importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed: the block of line {line} is not run")
+    (tmp_path / "pasted.py").write_text(code)
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "pasted.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"^ *print\(.*\) +# (.*)$", code, flags=re.M)
+    if told:
+        assert done.stdout.splitlines() == told
 
 
 def test_command_comes_along(tmp_path):

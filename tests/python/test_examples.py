@@ -17,7 +17,7 @@ import urllib.request
 import pytest
 
 import weft
-from parts import part
+from parts import free_port, part
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the weight sync is not run")
 EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "09_weight_sync.py"
@@ -189,3 +189,53 @@ def test_weight_sync_ends_by_itself(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [int(v) for v in re.findall(r"version +(\d+) says", done.stdout)][-1] == 2
+
+
+# ---- two jobs ----
+
+TWO_JOBS = EXAMPLE.with_name("12_fsdp2_to_server.py")
+
+
+def torchrun(tmp_path, ranks, *arguments):
+    """A job of its own, whose output is in a file beside it."""
+    out = open(tmp_path / f"{len(list(tmp_path.iterdir()))}.out", "w+")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port())]
+    command += [str(TWO_JOBS), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}), out
+
+
+def ended(job):
+    process, out = job
+    try:
+        code = process.wait(LIMIT)
+    finally:
+        process.kill()
+    out.seek(0)
+    return code, out.read()
+
+
+def test_fsdp2_to_a_server_that_is_restarted(tmp_path):
+    """Every version that was served is, bit by bit, what was trained, in bf16; the second server goes on where the first one died."""
+    name, record = f"example-12-{os.getpid()}", tmp_path / "record"
+    record.mkdir()
+    options = ["--name", name, "--record", record]
+    trainer = torchrun(tmp_path, 4, "train", "--versions", 4, "--steps", 3, *options)
+    first = ended(torchrun(tmp_path, 2, "serve", "--die-at", 1, *options))
+    assert first[0] != 0 and "server: version 0" in first[1] and "server: version 1" not in first[1], first[1]
+    second = ended(torchrun(tmp_path, 2, "serve", *options))
+    code, said = ended(trainer)
+    assert (code, second[0]) == (0, 0), said + second[1]
+    assert re.search(r"trainer: rank [45] has died.*waiting for another server", said)
+    assert re.findall(r"server: version (\d)", second[1]) == ["1", "2", "3"]
+    losses = [[float(x) for x in re.findall(r"loss (\S+)", text)] for text in (said, first[1] + second[1])]
+    assert losses[0] == pytest.approx(losses[1], abs=0.05) and losses[0][3] < losses[0][0]
+    for version in range(4):
+        trained = torch.load(record / f"trained-{version}.pt")
+        for rank in range(2):
+            served = torch.load(record / f"served-{version}-{rank}.pt")
+            assert served.pop("version").tolist() == [version, 3] and served.keys() == trained.keys()
+            for key, view in served.items():
+                whole = trained[key].to(torch.bfloat16)
+                dim = 1 if key.endswith(("o.weight", "down.weight")) else 0
+                expected = whole if "norm" in key else whole.chunk(2, dim)[rank]
+                assert torch.equal(view, expected), (version, rank, key)

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+import xml.dom.minidom
 
 import numpy as np
 import pytest
@@ -167,3 +169,25 @@ def test_collectives_as_plans():
 def test_oracle_of_these_tests():
     whole = np.arange(10)
     assert part(weft.layout("i64[10/x:2] @x2"), 1, whole).tolist() == [2, 3, 6, 7]
+
+
+def texts(html):
+    return re.findall(r"<text[^>]*>([^<]*)</text>", html)
+
+
+def test_pictures_have_labels_and_a_scale():
+    """Ranks, extents and what the shades mean can be read without a pointer on them; what is not drawn says why."""
+    plan = weft.lower("f32[1024/x,64] @x4", "f32[1024,64/x] @x4")
+    said = texts(plan._repr_html_())
+    assert said.count("0") == said.count("3") == 2 and "from ↓ to →" in said and "0 B" in said and "16.0 KiB" in said
+    said = texts(weft.layout("f32[100/x,80] @x4.y2")._repr_html_())
+    assert {"0, 1", "2, 3", "4, 5", "6, 7", "dim 0", "dim 1", "100", "80"} <= set(said)
+    said = texts(weft.layout("f32[96/x] @x4")._repr_html_())
+    assert {"0", "1", "2", "3", "dim 0", "96"} <= set(said)
+    assert "no picture: there are 100 ranks, and up to 64 are drawn" in weft.layout("f32[800/x] @x100")._repr_html_()
+    assert "no picture: there are 100 ranks" in weft.lower("f32[800/x] @x100", "f32[800] @x100")._repr_html_()
+    large = weft.lower("f32[4096/x,64] @x64", "f32[4096,64/x] @x64")._repr_html_()
+    assert len(large) < 450_000 and {"0", "60"} <= set(texts(large))
+    for html in (plan._repr_html_(), large, weft.layout("f32[8/x:1,3,2] @x4")._repr_html_()):
+        for svg in re.findall(r"<svg.*?</svg>", html, flags=re.S):
+            xml.dom.minidom.parseString(svg)
