@@ -150,6 +150,22 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
             memcpy(to + i * dturn, from + i * sturn, bytes); \
     }
 
+/* A unit that is no power of two: its first and its last `part` bytes, which overlap. */
+#define COPY_ENDS(part)                                                     \
+    for (int64_t r = 0; r < g->rows; r++) {                                 \
+        const int64_t dturn = g->dturn, sturn = g->sturn, turns = g->turns; \
+        const size_t last = g->unit - part;                                 \
+        unsigned char *to = dst + r * g->drow;                              \
+        const unsigned char *from = src + r * g->srow;                      \
+        for (int64_t i = 0; i < turns; i++, to += dturn, from += sturn) {   \
+            unsigned char head[part], tail[part];                           \
+            memcpy(head, from, part);                                       \
+            memcpy(tail, from + last, part);                                \
+            memcpy(to, head, part);                                         \
+            memcpy(to + last, tail, part);                                  \
+        }                                                                   \
+    }
+
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     switch (g->unit) {
@@ -158,6 +174,17 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
     case 4: COPY_UNITS(4) break;
     case 8: COPY_UNITS(8) break;
     case 16: COPY_UNITS(16) break;
+    case 3: COPY_ENDS(2) break;
+    case 5:
+    case 6:
+    case 7: COPY_ENDS(4) break;
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+    case 13:
+    case 14:
+    case 15: COPY_ENDS(8) break;
     default:
         if (g->unit > 16 && g->unit < 256)
             copy_vectors(g, dst, src);

@@ -29,6 +29,7 @@ struct fold {
     int first;  /* the same for terms[0], which may be acc when the others are narrow */
     ops_loop *loop;          /* of acc */
     ops_narrow_loop *narrow; /* of native, if that is not acc */
+    float by;                /* what narrow multiplies by: a division by a power of two */
     bool rows;               /* spans are rows that all operands have as runs, at these places */
     unsigned char *to_place;
     const unsigned char *place[OPS_WAYS];
@@ -91,7 +92,7 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
             in[k] = fold_term(f, &f->terms[t++], f->native, f->terms_buf[k % GATHERS]);
         void *to = t < f->n ? f->acc_buf : out;
         if (f->narrow)
-            f->narrow(to, t < f->n || as == f->acc, in, wide, (int)ways, (size_t)f->span.len);
+            f->narrow(to, t < f->n || as == f->acc, in, wide, (int)ways, t < f->n ? 1 : f->by, (size_t)f->span.len);
         else
             f->loop(to, in, (int)ways, (size_t)f->span.len);
         in[0] = to;
@@ -191,8 +192,10 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     fold_choose(&f, op);
     const int64_t fit = span_most(terms, n, to, via, acc);
     fold_rows(&f, t, dst, to, fit);
+    bool scales = f.narrow && div > 1 && (div & (div - 1)) == 0;
+    f.by = scales ? 1 / (float)div : 1;
     int stop = via ? via : acc, as = acc;
-    bool divides = div > 1, stops = stop != acc, casts = to != stop, lies = fold_lies(&f);
+    bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f);
     if (!divides && f.narrow && (stops ? stop : to) == f.native) { /* the fold's own step rounds */
         as = f.native;
         casts = to != as;

@@ -157,13 +157,16 @@ OPS_SAME(max_f64, f64, f64_max, SAME)
 #if KERNELS_LEVEL == KERNELS_PLAIN
 /* Narrow floats, folded in f32: see ops_narrow_loop. */
 #define NARROW_LOOP(op, T, f, end)                                                                             \
-    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, size_t n) \
+    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, float by, \
+                         size_t n)                                                                             \
     {                                                                                                          \
         for (size_t i = 0; i < n; i++) {                                                                       \
             raw_f32 r = wide_first ? ((const raw_f32 *)in[0])[i] : half_from_##T(((const raw_##T *)in[0])[i]); \
             for (int k = 1; k < ways; k++)                                                                     \
                 r = f(r, half_from_##T(((const raw_##T *)in[k])[i]));                                          \
             r = end(r);                                                                                        \
+            if (by != 1)                                                                                       \
+                r *= by;                                                                                       \
             if (wide_out)                                                                                      \
                 ((raw_f32 *)dst)[i] = r;                                                                       \
             else                                                                                               \
@@ -213,7 +216,7 @@ DIVIDE(scale_f64, f64, double, 1.0 / (double)div, s[i] * by)
     [WEFT_U8] = op##_u8, [WEFT_I8] = op##_u8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_u16, [WEFT_U32] = op##_u32, \
     [WEFT_I32] = op##_u32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_u64
 #ifdef WIDE_QUICK
-#define FLOAT_ENDS(op) [WEFT_F32] = op##_wide, [WEFT_F64] = op##_f64
+#define FLOAT_ENDS(op) [WEFT_F32] = op##_wide, [WEFT_F64] = op##_f64_wide
 #else
 #define FLOAT_ENDS(op) FLOATS(op)
 #endif

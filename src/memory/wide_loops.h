@@ -316,14 +316,12 @@ WIDE_BF16(f32, load_f32)
 WIDE_NARROW(f32, load_f32)
 WIDE_CAST(f16, f32, load_f16)
 WIDE_BF16(f16, load_f16)
-WIDE_NARROW(f16, load_f16)
+WIDE_CAST(f16, f8e4m3, load_f16)
 WIDE_CAST(bf16, f32, load_bf16)
 WIDE_CAST(bf16, f16, load_any_bf16)
 WIDE_NARROW(bf16, load_any_bf16)
 WIDE_CAST(f8e4m3, f32, load_f8e4m3)
-WIDE_CAST(f8e4m3, f8e5m2, load_f8e4m3)
 WIDE_CAST(f8e5m2, f32, load_f8e5m2)
-WIDE_CAST(f8e5m2, f8e4m3, load_f8e5m2)
 #ifdef WIDE_ODD
 WIDE_CAST(f64, f16, load_f64)
 WIDE_BF16(f64, load_f64)
@@ -342,6 +340,40 @@ WIDE_CODES(f8e4m3, bf16, codes_f8e4m3)
 WIDE_CODES(f8e5m2, bf16, codes_f8e5m2)
 WIDE_CODES(f8e4m3, f16, halves_f8e4m3)
 WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
+
+/* f8e5m2 has the exponents of f16: the lower byte is rounded off. */
+RAW_INLINE void f16_as_f8e5m2(unsigned char *d, const unsigned char *s)
+{
+    wide_h h[WIDE_HALVES], r[WIDE_HALVES], nan[WIDE_HALVES];
+    wide_load16(h, s);
+    for (int i = 0; i < WIDE_HALVES; i++) {
+        wide_h a = h[i] & 0x7fff;
+        r[i] = a + 0x7f + (a >> 8 & 1);
+        nan[i] = (wide_h)(a > 0x7c00);
+    }
+    wide_b code = wide_pick8(wide_bytes(nan), (wide_b){0} + 0x7e, wide_high_bytes(r));
+    wide_store8(d, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(h), code));
+}
+WIDE_SURE(f16, f8e5m2)
+
+/* Between the two f8 the exponent's bias differs by 8 and the mantissa by a bit. Codes that are subnormal in f8e4m3,
+ * and others up to 16, are looked up. */
+RAW_INLINE void f8e4m3_as_f8e5m2(unsigned char *d, const unsigned char *s)
+{
+    static const wide_b first = {0x7e, 0, 24, 28, 30, 32, 33, 34, 35, 36, 36, 37, 38, 38, 38, 39};
+    wide_b c = wide_load8(s), a = c & 0x7f, r = ((a + (a >> 1 & 1)) >> 1) + 32;
+    wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, (c + 1) & 0x7f)));
+}
+WIDE_SURE(f8e4m3, f8e5m2)
+
+RAW_INLINE void f8e5m2_as_f8e4m3(unsigned char *d, const unsigned char *s)
+{
+    static const wide_b first = {0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 6, 7}; /* from code 20 on */
+    wide_b c = wide_load8(s), a = c & 0x7f, r = wide_min8(a + a, (wide_b){0} + (64 + 0x7f));
+    r = (r - 64) & (wide_b)(r > 64);
+    wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, (c + 108) & 0x7f)));
+}
+WIDE_SURE(f8e5m2, f8e4m3)
 
 /* ---- folds ---- */
 
@@ -381,46 +413,54 @@ static inline wide_f wide_max(wide_f a, wide_f b)
     }
 
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false. */
-#define WIDE_STEPS(op, T, any, take, load, exact, end)                                                         \
-    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, \
-                                   bool wide_first, int ways)                                                  \
-    {                                                                                                          \
-        wide_f r[WIDE];                                                                                        \
-        if (wide_first)                                                                                        \
-            load_f32(r, in[0] + at * 4);                                                                       \
-        else                                                                                                   \
-            any(r, in[0] + at * size_##T);                                                                     \
-        for (int k = 1; k < ways; k++)                                                                         \
-            take##_##T(r, in[k] + at * size_##T);                                                              \
-        if (wide_any_nan(r))                                                                                   \
-            return false;                                                                                      \
-        if (wide_out)                                                                                          \
-            store_f32(d + at * 4, r);                                                                          \
-        else                                                                                                   \
-            store_numbers_##T(d + at * size_##T, r);                                                           \
-        return true;                                                                                           \
-    }                                                                                                          \
-    static __attribute__((noinline)) void op##_##T##_step(                                                     \
-        unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, bool wide_first, int ways) \
-    {                                                                                                          \
-        wide_f r[WIDE];                                                                                        \
-        if (wide_first)                                                                                        \
-            load_f32(r, in[0] + at * 4);                                                                       \
-        else                                                                                                   \
-            load(r, in[0] + at * size_##T);                                                                    \
-        for (int k = 1; k < ways; k++)                                                                         \
-            exact##_##T(r, in[k] + at * size_##T);                                                             \
-        for (int i = 0; i < WIDE; i++)                                                                         \
-            r[i] = end(r[i]);                                                                                  \
-        if (wide_out)                                                                                          \
-            store_f32(d, r);                                                                                   \
-        else                                                                                                   \
-            store_##T(d, r);                                                                                   \
+#define WIDE_STEPS(op, T, any, take, load, exact, end)                                                                \
+    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,        \
+                                   bool wide_first, int ways, float by)                                               \
+    {                                                                                                                 \
+        wide_f r[WIDE];                                                                                               \
+        if (wide_first)                                                                                               \
+            load_f32(r, in[0] + at * 4);                                                                              \
+        else                                                                                                          \
+            any(r, in[0] + at * size_##T);                                                                            \
+        for (int k = 1; k < ways; k++)                                                                                \
+            take##_##T(r, in[k] + at * size_##T);                                                                     \
+        if (by != 1)                                                                                                  \
+            for (int i = 0; i < WIDE; i++)                                                                            \
+                r[i] *= by;                                                                                           \
+        if (wide_any_nan(r))                                                                                          \
+            return false;                                                                                             \
+        if (wide_out)                                                                                                 \
+            store_f32(d + at * 4, r);                                                                                 \
+        else                                                                                                          \
+            store_numbers_##T(d + at * size_##T, r);                                                                  \
+        return true;                                                                                                  \
+    }                                                                                                                 \
+    static __attribute__((noinline)) void op##_##T##_step(unsigned char *d, bool wide_out,                            \
+                                                          const unsigned char *const *in, size_t at, bool wide_first, \
+                                                          int ways, float by)                                         \
+    {                                                                                                                 \
+        wide_f r[WIDE];                                                                                               \
+        if (wide_first)                                                                                               \
+            load_f32(r, in[0] + at * 4);                                                                              \
+        else                                                                                                          \
+            load(r, in[0] + at * size_##T);                                                                           \
+        for (int k = 1; k < ways; k++)                                                                                \
+            exact##_##T(r, in[k] + at * size_##T);                                                                    \
+        for (int i = 0; i < WIDE; i++)                                                                                \
+            r[i] = end(r[i]);                                                                                         \
+        if (by != 1)                                                                                                  \
+            for (int i = 0; i < WIDE; i++)                                                                            \
+                r[i] *= by;                                                                                           \
+        if (wide_out)                                                                                                 \
+            store_f32(d, r);                                                                                          \
+        else                                                                                                          \
+            store_##T(d, r);                                                                                          \
     }
 
 /* As in WIDE_ROWS, the last STEP elements are folded first and stored last: dst may be one of the runs. */
 #define WIDE_FOLD(op, T)                                                                                       \
-    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, size_t n) \
+    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, float by, \
+                         size_t n)                                                                             \
     {                                                                                                          \
         const unsigned char *p[OPS_WAYS];                                                                      \
         unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                       \
@@ -433,24 +473,24 @@ static inline wide_f wide_max(wide_f a, wide_f b)
                 wide_copy(pad[k], p[k], n *(k || !wide_first ? size_##T : 4));                                 \
                 p[k] = pad[k];                                                                                 \
             }                                                                                                  \
-            op##_##T##_step(last, wide_out, p, 0, wide_first, ways);                                           \
+            op##_##T##_step(last, wide_out, p, 0, wide_first, ways, by);                                       \
             wide_copy(d, last, n *dsize);                                                                      \
             return;                                                                                            \
         }                                                                                                      \
         if (rest)                                                                                              \
-            op##_##T##_step(last, wide_out, p, n - STEP, wide_first, ways);                                    \
+            op##_##T##_step(last, wide_out, p, n - STEP, wide_first, ways, by);                                \
         for (size_t at = 0; at + STEP <= n;) {                                                                 \
             if (ways == 4 && !wide_first && !wide_out)                                                         \
-                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 4))                            \
+                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 4, by))                        \
                     at += STEP;                                                                                \
             else if (ways == 2 && !wide_first && !wide_out)                                                    \
-                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 2))                            \
+                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 2, by))                        \
                     at += STEP;                                                                                \
             else                                                                                               \
-                while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide_first, ways))                 \
+                while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide_first, ways, by))             \
                     at += STEP;                                                                                \
             if (at + STEP <= n) {                                                                              \
-                op##_##T##_step(d + at * dsize, wide_out, p, at, wide_first, ways);                            \
+                op##_##T##_step(d + at * dsize, wide_out, p, at, wide_first, ways, by);                        \
                 at += STEP;                                                                                    \
             }                                                                                                  \
         }                                                                                                      \
@@ -526,15 +566,34 @@ WIDE_FOLDS(bf16, load_any_bf16)
 WIDE_FOLDS(f8e4m3, load_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2)
 
-/* The same for f32, if min and max have these instructions. */
+/* The same for f32 and f64, if min and max have these instructions. */
 #ifdef WIDE_QUICK
 #define WIDE_F32_END(op)                                                        \
     WIDE_END(op, f32, load_f32)                                                 \
     static void op##_wide(void *dst, const void *const *in, int ways, size_t n) \
     {                                                                           \
-        op##_f32(dst, true, in, true, ways, n);                                 \
+        op##_f32(dst, true, in, true, ways, 1, n);                              \
     }
 WIDE_F32_END(min)
 WIDE_F32_END(max)
+
+#define WIDE_F64_END(op)                                                            \
+    static void op##_f64_wide(void *dst, const void *const *in, int ways, size_t n) \
+    {                                                                               \
+        enum { PART = 64 };                                                         \
+        unsigned char *d = dst;                                                     \
+        for (size_t at = 0, bytes = n * 8; at < bytes;) {                           \
+            const void *rest[OPS_WAYS] = {NULL};                                    \
+            while (at + PART <= bytes && quick_##op##_f64(d, in, ways, at))         \
+                at += PART;                                                         \
+            size_t part = bytes - at < PART ? bytes - at : PART;                    \
+            for (int k = 0; k < ways; k++)                                          \
+                rest[k] = (const unsigned char *)in[k] + at;                        \
+            op##_f64(d + at, rest, ways, part / 8);                                 \
+            at += part;                                                             \
+        }                                                                           \
+    }
+WIDE_F64_END(min)
+WIDE_F64_END(max)
 #endif
 #endif

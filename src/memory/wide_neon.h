@@ -166,6 +166,25 @@ static inline wide_f wide_quick_max(wide_f a, wide_f b)
     return (wide_f)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
 }
 
+/* The same for f64. False: there is a NaN, and nothing is written. */
+#define WIDE_QUICK_F64(op, instruction)                                                                \
+    static inline bool quick_##op##_f64(unsigned char *d, const void *const *in, int ways, size_t at)  \
+    {                                                                                                  \
+        float64x2_t r[4], nan;                                                                         \
+        for (int i = 0; i < 4; i++)                                                                    \
+            r[i] = (float64x2_t)vld1q_u8((const uint8_t *)in[0] + at + 16 * i);                        \
+        for (int k = 1; k < ways; k++)                                                                 \
+            for (int i = 0; i < 4; i++)                                                                \
+                r[i] = instruction(r[i], (float64x2_t)vld1q_u8((const uint8_t *)in[k] + at + 16 * i)); \
+        nan = vmaxq_f64(vmaxq_f64(r[0], r[1]), vmaxq_f64(r[2], r[3]));                                 \
+        double most = vmaxvq_f64(nan);                                                                 \
+        for (int i = 0; i < 4 && most == most; i++)                                                    \
+            vst1q_u8(d + at + 16 * i, (uint8x16_t)r[i]);                                               \
+        return most == most;                                                                           \
+    }
+WIDE_QUICK_F64(min, vminq_f64)
+WIDE_QUICK_F64(max, vmaxq_f64)
+
 static inline bool wide_any_nan(const wide_f *x)
 {
     wide_f m = wide_quick_max(wide_quick_max(x[0], x[1]), wide_quick_max(x[2], x[3]));

@@ -123,20 +123,21 @@ static void check_folds(int level, int op, int dtype)
                 int to = wide == 1 ? acc : dtype;
                 struct memory_tile run = {1, {(int64_t)n}, {{(int64_t)weft_dtype_size(to)}, {(int64_t)size}}};
                 struct memory_term terms[9];
+                int64_t div = op == WEFT_AVG ? 1 + (int64_t)(n % 9) : 0;
                 fill_random(9 * apart);
                 for (size_t k = 0; k < ways[w]; k++)
                     terms[k] = (struct memory_term){src + k * apart + k, dtype, run.stride[1]};
                 memset(want, 0xa5, apart);
                 memory_level(0);
-                memory_fold(&run, want, to, 0, acc, op, 0, terms, ways[w]);
+                memory_fold(&run, want, to, 0, acc, op, div, terms, ways[w]);
                 memory_level(level);
                 memset(got, 0xa5, apart);
                 if (wide == 2) {
                     unsigned char *place = src + (ways[w] - 1) * (apart + 1);
-                    memory_fold(&run, place, to, 0, acc, op, 0, terms, ways[w]);
+                    memory_fold(&run, place, to, 0, acc, op, div, terms, ways[w]);
                     memcpy(got, place, n * size);
                 } else {
-                    memory_fold(&run, got, to, 0, acc, op, 0, terms, ways[w]);
+                    memory_fold(&run, got, to, 0, acc, op, div, terms, ways[w]);
                 }
                 if (memcmp(want, got, apart) != 0) {
                     printf("%s of %zu runs of %zu %s: ", weft_op_name(op), ways[w], n, weft_dtype_name(dtype));

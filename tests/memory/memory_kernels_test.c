@@ -226,6 +226,7 @@ static void narrow_folds_match_the_plain_kernels(void **state)
                     size_t n = random_length(), d = upto(17), s[OPS_WAYS];
                     int w = 2 + (int)upto(OPS_WAYS - 1);
                     bool wide_first = upto(2), wide_out = upto(2);
+                    float by = upto(2) ? 1 : 0.125f;
                     const void *in[OPS_WAYS];
                     for (int i = 0; i < w; i++) {
                         s[i] = upto(17);
@@ -234,8 +235,8 @@ static void narrow_folds_match_the_plain_kernels(void **state)
                     }
                     for (size_t i = 0; i < ROOM; i++)
                         want[i] = got[i] = (unsigned char)i;
-                    plain(want + d, wide_out, in, wide_first, w, n);
-                    loop(got + d, wide_out, in, wide_first, w, n);
+                    plain(want + d, wide_out, in, wide_first, w, by, n);
+                    loop(got + d, wide_out, in, wide_first, w, by, n);
                     if (memcmp(want, got, ROOM) != 0)
                         fail_msg("%s: %s of %d runs of %zu %s", levels[k]->name, weft_op_name(op), w, n,
                                  weft_dtype_name(dtype));
@@ -245,7 +246,7 @@ static void narrow_folds_match_the_plain_kernels(void **state)
                                                        : upto((size_t)w);
                     if (at == (size_t)w)
                         continue;
-                    loop(src[at] + s[at], wide_out, in, wide_first, w, n);
+                    loop(src[at] + s[at], wide_out, in, wide_first, w, by, n);
                     assert_memory_equal(src[at] + s[at], want + d, n * (wide_out ? 4 : weft_dtype_size(dtype)));
                 }
             }
