@@ -190,31 +190,40 @@ static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
 /* As in half_narrow, on the upper halves of f32 without their sign. The bit that this leaves free says whether anything
  * was cut off. What is too small for a normal value comes out of the sum with a number whose last place is the smallest
  * step, which is in the middle between two powers of two, so that this holds for differences too. `nan` has the bits
- * that turn infinity into a NaN. */
-RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint8_t nan)
+ * that turn infinity into a NaN.
+ * Without `lower`, that is 0. */
+RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high, const wide_h *lower,
+                           struct half_format f, uint8_t nan)
 {
     const int drop = 8 - f.mant;
     const uint16_t bias = (uint16_t)(((127 - f.bias) << 8) - (1 << (drop - 1)) + 1);
     const uint32_t magic = ((uint32_t)(127 + 23 + 1 - f.bias - f.mant) << 23) + (1u << 22);
-    wide_h v[WIDE_HALVES], lower[WIDE_HALVES], less[WIDE_HALVES], high[WIDE_HALVES];
-    wide_u u[WIDE], sum[WIDE];
-    for (int i = 0; i < WIDE; i++) {
-        u[i] = (wide_u)x[i];
+    wide_h v[WIDE_HALVES], less[WIDE_HALVES], is_nan[WIDE_HALVES];
+    wide_u sum[WIDE];
+    for (int i = 0; i < WIDE; i++)
         sum[i] = (wide_u)(x[i] + half_float(magic)); /* whose lower half is the mantissa, or minus that */
-    }
-    wide_upper(high, u);
-    wide_lower(lower, u);
     wide_lower(less, sum);
     for (int i = 0; i < WIDE_HALVES; i++) {
-        wide_h a = wide_sticky(high[i], lower[i]);
+        wide_h a = lower ? wide_sticky(high[i], lower[i]) : high[i] + high[i];
         v[i] = wide_minus(a, (wide_h){0} + bias) - (wide_h)((a & (uint16_t)(1 << drop)) != 0);
-        lower[i] = (wide_h)(a > 0xff00);
+        is_nan[i] = (wide_h)(a > 0xff00);
     }
     wide_b normal = wide_min8(wide_drop(v, drop), (wide_b){0} + (uint8_t)f.inf);
     wide_b r = wide_pick8((wide_b)(normal < (uint8_t)(1 << f.mant)), wide_abs8(wide_bytes(less)), normal);
     if (nan)
-        r |= wide_bytes(lower) & nan;
+        r |= wide_bytes(is_nan) & nan;
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(high), r));
+}
+
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint8_t nan)
+{
+    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
+    wide_u u[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)x[i];
+    wide_upper(high, u);
+    wide_lower(lower, u);
+    wide_to_f8(p, x, high, lower, f, nan);
 }
 
 static inline void store_f8e4m3(unsigned char *p, const wide_f *x)
@@ -319,7 +328,6 @@ WIDE_BF16(f16, load_f16)
 WIDE_CAST(f16, f8e4m3, load_f16)
 WIDE_CAST(bf16, f32, load_bf16)
 WIDE_CAST(bf16, f16, load_any_bf16)
-WIDE_NARROW(bf16, load_any_bf16)
 WIDE_CAST(f8e4m3, f32, load_f8e4m3)
 WIDE_CAST(f8e5m2, f32, load_f8e5m2)
 #ifdef WIDE_ODD
@@ -340,6 +348,19 @@ WIDE_CODES(f8e4m3, bf16, codes_f8e4m3)
 WIDE_CODES(f8e5m2, bf16, codes_f8e5m2)
 WIDE_CODES(f8e4m3, f16, halves_f8e4m3)
 WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
+
+#define WIDE_BF16_TO(D, format, nan)                                      \
+    RAW_INLINE void bf16_as_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                     \
+        wide_f x[WIDE];                                                   \
+        wide_h h[WIDE_HALVES];                                            \
+        wide_load16(h, s);                                                \
+        wide_from_codes(x, h);                                            \
+        wide_to_f8(d, x, h, NULL, format, nan);                           \
+    }                                                                     \
+    WIDE_SURE(bf16, D)
+WIDE_BF16_TO(f8e4m3, HALF_F8E4M3, 0)
+WIDE_BF16_TO(f8e5m2, HALF_F8E5M2, 2)
 
 /* f8e5m2 has the exponents of f16: the lower byte is rounded off. */
 RAW_INLINE void f16_as_f8e5m2(unsigned char *d, const unsigned char *s)
