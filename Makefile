@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo check test test-python wheel bench ablation scale install uninstall asan tsan fuzz soak coverage clean format help
+.PHONY: all demo check test test-python wheel site bench ablation scale install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -46,6 +46,10 @@ test-python: ## install the Python package, PyTorch and JAX into build/python an
 wheel: ## build the Python package as a wheel for this architecture (dist/), checked by auditwheel
 	@bash cmake/setup.sh python
 	@bash cmake/wheel.sh
+
+site: ## make the documents a site with search (build/site), with MkDocs from PyPI; every link is checked
+	@bash cmake/setup.sh python
+	@bash cmake/site.sh
 
 asan: ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@bash cmake/setup.sh test

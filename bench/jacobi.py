@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times examples/11_jacobi.c beside examples/mpi/jacobi.c on each MPI that is there, in turns, and prints medians in
+"""Times examples/11_jacobi.c beside examples/jacobi_mpi.c on each MPI that is there, in turns, and prints medians in
 microseconds a step. bench/jacobi.py [--build DIR] [--ranks 2,4] [--sizes 64,256,1024] [--turns 9]"""
 
 import argparse
@@ -33,7 +33,7 @@ def main():
             steps = str(max(100, 20_000_000 // int(size) ** 2 // 10))
             programs = {"weft": [f"{build}/weft", "run", "-n", ranks, f"{build}/examples/11_jacobi"]}
             for name, launcher in (("openmpi", ["mpirun.openmpi", "--oversubscribe"]), ("mpich", ["mpiexec.hydra"])):
-                program = f"{build}/examples/mpi/jacobi_{name}"
+                program = f"{build}/examples/jacobi_{name}"
                 if shutil.which(launcher[0]) and os.path.exists(program):
                     programs[name] = [*launcher, "-n", ranks, program]
             times, sums = {name: [] for name in programs}, set()

@@ -18,17 +18,17 @@ foreach(library openmpi mpich)
     install(PROGRAMS ${program} DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/weft)
 endforeach()
 
-# An example for weft and for MPI, side by side: build/examples/mpi/jacobi_NAME.
+# An example for weft and for MPI, side by side: build/examples/jacobi_NAME.
 foreach(library openmpi mpich)
     if(NOT WEFT_MPICC_${library} OR WEFT_SANITIZE)
         continue()
     endif()
-    set(program ${PROJECT_BINARY_DIR}/examples/mpi/jacobi_${library})
+    set(program ${PROJECT_BINARY_DIR}/examples/jacobi_${library})
     add_custom_command(OUTPUT ${program}
-        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/examples/mpi
-        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -o ${program} ${PROJECT_SOURCE_DIR}/examples/mpi/jacobi.c -lm
-        DEPENDS examples/mpi/jacobi.c examples/mpi/jacobi.h
-        COMMENT "Building examples/mpi/jacobi_${library}"
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/examples
+        COMMAND ${WEFT_MPICC_${library}} -std=c11 -O3 -Wall -Wextra -o ${program} ${PROJECT_SOURCE_DIR}/examples/jacobi_mpi.c -lm
+        DEPENDS examples/jacobi_mpi.c examples/jacobi.h
+        COMMENT "Building examples/jacobi_${library}"
         VERBATIM)
     add_custom_target(examples_jacobi_${library} ALL DEPENDS ${program})
 endforeach()

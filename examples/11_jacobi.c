@@ -2,7 +2,7 @@
  *
  *   weft run -n 4 build/examples/11_jacobi 512 1000
  *
- * The same program for MPI is mpi/jacobi.c: what differs are the lines that move data. The square is cut both ways. One
+ * The same program for MPI is jacobi_mpi.c: what differs are the lines that move data. The square is cut both ways. One
  * side is kept at 1, the others at 0. Each rank has its points with one ghost around them, twice: a step reads one
  * buffer and writes the other. */
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <weft.h>
 #include <weft/collective.h>
 
-#include "mpi/jacobi.h"
+#include "jacobi.h"
 
 static void must(int err)
 {

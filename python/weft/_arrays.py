@@ -195,7 +195,7 @@ def memory_for(array: Optional[Any], which: Layout, rank: int, what: str, write:
             )
         return None
     try:
-        memory = memory_of(array)
+        memory = memory_of(array.to_local() if is_torch(array) and hasattr(array, "to_local") else array)
     except (ArrayError, UnsupportedError) as problem:
         raise type(problem)(f"{what}: {problem}") from None
     if not local.elements and not memory.bytes:  # of whichever shape: FSDP2 has (0, 0) where the layout has (2, 0)

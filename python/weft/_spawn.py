@@ -117,10 +117,10 @@ def spawn(
     """Runs ``fn(comm, *args)`` in n processes, the ranks of a comm, and returns what each returned, by rank.
 
     If ranks fail, raises RankError with the number of the one to blame as ``rank`` and its exception as the cause; no process
-    is left, not even if this one is killed. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
-    is the one to use where threads run, as they do once JAX has been used: otherwise a RuntimeWarning says so. In a
-    rank PyTorch uses one thread, unless the function sets more. After ``timeout`` seconds ranks that have not ended are killed, and TimeoutError names them. Other ``options`` are
-    those of :func:`weft.open`.
+    is left, not even if this one is killed. After ``timeout`` seconds ranks that have not ended are killed, and TimeoutError
+    names them. ``method`` is one of multiprocessing: ``fork`` takes any function; ``spawn`` needs one that can be imported, and
+    is the one to use where threads run, as they do once JAX has been used. A RuntimeWarning says so. PyTorch uses one thread
+    in a rank, unless the function sets more. Other ``options`` are those of :func:`weft.open`.
     """
     if n < 1:
         raise InvalidError(f"spawn: there must be one rank at least, not {n}")

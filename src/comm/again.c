@@ -18,6 +18,9 @@
 #include "transport/hosts/hosts.h"
 
 #define LOOKS 4 /* in a beat, at the other ranks */
+/* A rank may give up for a reason that it was told in words, by the store. The rank that is gone is then known here a
+ * little later, by a connection that breaks or from another rank that gives up. */
+#define REASON_NS INT64_C(300000000)
 #define FLAT 64 /* of up to this many ranks each tells all others that it gives up */
 #define FAN 8   /* more of them tell their neighbours in a tree in which each rank has this many below it */
 
@@ -34,22 +37,22 @@ static int gone(const struct again *a, int rank)
     return error_set(WEFT_EPEER, "weft_comm_reopen: %s has died or cannot be reached", names_rank(a->old, rank, who));
 }
 
-/* Has a rank given up? Then *why is the rank that is gone, or -1. */
+/* Has a rank given up? Then *why is the rank that is gone, or -1: no rank that has given up says so. */
 static bool is_given_up(const struct again *a, int *by, int *why)
 {
     weft_comm *c = a->old;
-    for (int i = 0; i < a->n; i++) {
+    *by = *why = -1;
+    for (int i = 0; i < a->n && *why < 0; i++) {
         const struct core_rank *r = &c->group->ranks[a->ranks[i]];
         if (a->ranks[i] != c->rank && atomic_load_explicit(&r->gave_up, memory_order_seq_cst) == a->id) {
             *by = a->ranks[i];
             *why = atomic_load_explicit(&r->gave_up_for, memory_order_seq_cst) - 1;
-            return true;
         }
     }
-    return false;
+    return *by >= 0;
 }
 
-static int look(struct again *a, int rank)
+static int look(struct again *a, int rank, int64_t now)
 {
     weft_comm *c = a->old;
     char who[NAMES_RANK];
@@ -60,6 +63,10 @@ static int look(struct again *a, int rank)
             return gone(a, a->gone);
         }
     if (!is_given_up(a, &by, &why))
+        return 0;
+    if (why < 0 && !a->unclear_at)
+        a->unclear_at = now;
+    if (why < 0 && now - a->unclear_at < REASON_NS)
         return 0;
     a->told = true;
     if (why >= 0 && why < c->size) {
@@ -78,7 +85,7 @@ int again_vain(void *arg, int rank)
     a->looked_at = now;
     struct comm_family *f = comm_enter(a->old);
     uint64_t departures = 0;
-    if (rank < 0 && liveness_departures(a->old, &departures) && departures == a->departures) {
+    if (rank < 0 && liveness_departures(a->old, &departures) && departures == a->departures && !a->unclear_at) {
         comm_leave(f);
         return 0;
     }
@@ -87,7 +94,7 @@ int again_vain(void *arg, int rank)
         mail_receive(a->old);
     else
         mail_move(a->old); /* a comm that has not failed may be opened again, too */
-    int err = look(a, rank);
+    int err = look(a, rank, now);
     comm_leave(f);
     return err;
 }

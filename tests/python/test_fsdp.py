@@ -213,7 +213,7 @@ def pairs_rank(comm, seed, count):
             told["refused"].append(str(refused))
             continue
         into = out.to_local().detach()
-        with weft.lower(src, dst).bind(comm, tensor.to_local().detach(), into) as bound:
+        with weft.lower(src, dst).bind(comm, rng.choice([tensor, tensor.to_local()]), into) as bound:
             bound.run()
         assert torch.equal(into, pieces(expected, to, target, place)), (case, src, dst, tensor.placements, target)
         told["fsdp"] += fsdp

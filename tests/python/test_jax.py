@@ -127,6 +127,11 @@ def process_main(comm, port, each, seed, count):
         moved = weft.jax_array(out, dst, shape)
         for shard in moved.addressable_shards:
             assert np.array_equal(np.asarray(shard.data), whole[shard.index]), (case, sides, src, dst)
+        if case % 8 == 0:
+            again = np.zeros_like(out)
+            with weft.bind_state(comm, {"w": array}, {"w": (again, sides[1])}) as bound:
+                bound.run()
+            assert np.array_equal(again, out)
         several += local.size > whole.size // int(np.prod(src.mesh.devices.shape))
     jax.distributed.shutdown()
     return count - len(refused), several, refused

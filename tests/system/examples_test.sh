@@ -78,14 +78,14 @@ done
 expect 1 "start it by: weft run" "$bin/11_jacobi"
 for mpi in openmpi:mpirun.openmpi:--oversubscribe mpich:mpiexec.hydra:; do
     IFS=: read -r library launcher option <<<"$mpi"
-    program=$bin/mpi/jacobi_$library
-    { [ -x "$program" ] && command -v "$launcher" >/dev/null; } || { echo "no $library for examples/mpi/jacobi.c"; continue; }
+    program=$bin/jacobi_$library
+    { [ -x "$program" ] && command -v "$launcher" >/dev/null; } || { echo "no $library for examples/jacobi_mpi.c"; continue; }
     expect 0 "jacobi 61 x 61 on 4 ranks by MPI: $alone" \
         env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$launcher" ${option:+"$option"} -n 4 "$program" 61 200
 done
 code_lines() { grep -cvE '^[[:space:]]*(/?\*.*)?$' "$1"; }
-ours=$(code_lines "$WEFT_SOURCE_DIR/examples/11_jacobi.c") theirs=$(code_lines "$WEFT_SOURCE_DIR/examples/mpi/jacobi.c")
-[ "$ours" -lt "$theirs" ] || complain "11_jacobi.c has $ours lines of code, mpi/jacobi.c $theirs"
+ours=$(code_lines "$WEFT_SOURCE_DIR/examples/11_jacobi.c") theirs=$(code_lines "$WEFT_SOURCE_DIR/examples/jacobi_mpi.c")
+[ "$ours" -lt "$theirs" ] || complain "11_jacobi.c has $ours lines of code, jacobi_mpi.c $theirs"
 for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     name=$(basename "$source" .c)
     grep -q "/$name\"" "$0" || complain "examples/$name.c is not run here"

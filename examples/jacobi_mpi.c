@@ -1,8 +1,8 @@
 /* Jacobi's iteration for Laplace's equation on N x N points, with a Cartesian communicator of MPI:
  *
- *   mpirun -n 4 build/examples/mpi/jacobi_openmpi 512 1000
+ *   mpirun -n 4 build/examples/jacobi_openmpi 512 1000
  *
- * The same program for weft is ../11_jacobi.c. */
+ * The same program for weft is 11_jacobi.c. */
 #include <stdio.h>
 #include <stdlib.h>
 
