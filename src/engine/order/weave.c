@@ -510,6 +510,16 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
         for (uint32_t i = 0; i < n; i++) \
             memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, (size_t)(bytes));
 
+/* Rows that are shorter than a line, for which a call each would cost more than the copy. */
+static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    int64_t several = CHUNK / across(lanes, n) + 1;
+    for (int64_t r = 0; r < rows; r += several)
+        for (uint32_t i = 0; i < n; i++)
+            memory_copy_units(lanes[i].dst + r * lanes[i].dstep, lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
+                              lanes[i].sstep, least(several, rows - r), (size_t)lanes[i].bytes);
+}
+
 static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     int64_t bytes = lanes[0].bytes;
@@ -522,7 +532,11 @@ static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
     case 32: PLAIN_ROWS(32) break;
     case 64: PLAIN_ROWS(64) break;
     case 128: PLAIN_ROWS(128) break;
-    default: PLAIN_ROWS(lanes[i].bytes)
+    default:
+        if (across(lanes, n) < RUN * n)
+            short_rows(lanes, n, rows);
+        else
+            PLAIN_ROWS(lanes[i].bytes)
     }
 }
 
