@@ -10,8 +10,8 @@ log=$WEFT_BUILD_DIR/frameworks.log
 }
 "$python" -m pip install --disable-pip-version-check -q -C "build-dir=$WEFT_BUILD_DIR/pip" "$WEFT_SOURCE_DIR" >"$log" 2>&1 || {
     tail -n 3 "$log"
-    echo "skip: pip cannot build the package"
-    exit 77
+    echo "pip cannot build the package"
+    exit 1
 }
 cd "$WEFT_SOURCE_DIR" || exit 1
 if [ "${WEFT_TEST_SHARE:-100}" = full ]; then
