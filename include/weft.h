@@ -165,6 +165,9 @@ typedef struct {
     const char *over[WEFT_MAX_AXES + 1]; /* names of axes, or "~" for the ghosts */
     int nover;
 } weft_fold;
+/* A flag of weft_layout_desc: ghosts without corners. What is a ghost in two or more dims is no copy of an element: it
+ * is neither filled nor read. A stencil that reads along one dim at a time needs no more. The text form is "]+". */
+#define WEFT_LAYOUT_FACES 1
 typedef struct weft_layout_desc {
     size_t size;
     enum weft_dtype dtype;
@@ -173,6 +176,7 @@ typedef struct weft_layout_desc {
     const weft_axis *axes;
     const int *ranks; /* of the mesh, in row-major order; NULL: 0, 1, 2, ... */
     const weft_fold *folds;
+    uint64_t flags; /* WEFT_LAYOUT_FACES, or 0 */
 } weft_layout_desc;
 #define WEFT_LAYOUT_DESC_INIT WEFT_SIZED(weft_layout_desc)
 
@@ -213,8 +217,8 @@ enum weft_halo_part {
     WEFT_HALO_INNER = 1, /* own elements that need no ghost: they can be computed while an exchange is in flight */
     WEFT_HALO_RIM,       /* the other own elements */
     WEFT_HALO_GHOSTS,    /* filled by an exchange; `at` is the element that the ghost is a copy of */
-    WEFT_HALO_EDGES /* beyond an end that does not wrap round, never written; `at` is below 0 or not below the extent
-                       in some dim */
+    WEFT_HALO_EDGES      /* never written: beyond an end that does not wrap round (`at` is below 0 or not below the
+                            extent in some dim), and the corners of a layout without corners */
 };
 /* The boxes of one part, ordered by faces, edges and corners. The rim has at most two boxes per dim, each as long as
  * possible. */

@@ -315,6 +315,8 @@ static int scan(struct scan *t)
     t->desc.dtype = (enum weft_dtype)dtype;
     t->pos += (int)n;
     int rc = dims(t);
+    if (!rc && eat(t, '+'))
+        t->desc.flags = WEFT_LAYOUT_FACES;
     if (!rc)
         rc = mesh(t);
     while (!rc && eat(t, '+'))

@@ -38,6 +38,8 @@ static void wrong_texts_get_their_message_and_caret(void **state)
         {"f32[8", "expected " AFTER_EXTENT ", and the text ends", 5},
         {"f32[8]", "expected '@' and a mesh, and the text ends", 6},
         {"f32[8] x2", "expected '@' and a mesh, not 'x'", 7},
+        {"f32[8~1,8~1]+x2", "expected '@' and a mesh, not 'x'", 13},
+        {"f32[8~1,8~1]++@x2", "expected '@' and a mesh, not '+'", 13},
         {"f32[8,] @x2", "expected an extent, not ']'", 6},
         {"f32[,8] @x2", "expected an extent, not ','", 4},
         {"f32[8x] @x2", "expected " AFTER_EXTENT ", not 'x'", 5},
@@ -230,6 +232,7 @@ static void right(struct form *f)
     SPOIL(f.dims[0].splits[0].axis = "y", "axis 'y' is used in two places")                                       \
     SPOIL(f.dims[0].splits[0].block = -1, "dim 0: a block has size -1: it must be at least 1")                    \
     SPOIL(f.dims[0].splits[0].block = 3, "dim 0: ghosts need contiguous pieces, and ':3' deals blocks")           \
+    SPOIL(f.desc.flags = 6, "flags has 0x6, which is not a flag")                                                 \
     SPOIL(f.dims[0].lo = -1, "dim 0: ghosts are -1 and 1 wide: widths must be at least 0")                        \
     SPOIL(f.dims[0].hi = -7, "dim 0: ghosts are 1 and -7 wide: widths must be at least 0")                        \
     SPOIL(f.dims[0].hi = INT64_MAX, "the tensor with its ghosts has more than 2^62 bytes")                        \

@@ -96,13 +96,54 @@ static void exact_covers_are_told_from_others(void **state)
         for (int c = 0; c < CELLS; c++)
             once = once && cells[c] == 1;
         int64_t cell[2] = {-1, -1};
-        assert_int_equal(verify_cover(&(struct verify_boxes){2, n, box}, maps, cell), once);
+        assert_int_equal(verify_cover(&(struct verify_boxes){2, n, box}, maps, NULL, cell), once);
         if (!once)
             assert_int_not_equal(cells[cell[1] * SIDE + cell[0]], 1);
         exact += once;
         wrong += !once;
     }
     assert_true(exact > 500 && wrong > 500);
+}
+
+/* Without corners: the inner square and a strip along each of its sides, one of which is cut or moved by chance. */
+static void covers_without_corners_are_told_from_others(void **state)
+{
+    (void)state;
+    struct random g = {3};
+    struct run whole = {.len = SIDE, .n = 1};
+    struct runs maps[2] = {{.v = &whole, .n = 1}, {.v = &whole, .n = 1}};
+    for (int i = 0; i < 3000; i++) {
+        struct run in[2], box[2 * CELLS + 10];
+        for (int d = 0; d < 2; d++) {
+            int64_t from = random_in(&g, 0, SIDE - 1);
+            in[d] = (struct run){.to = from, .len = random_in(&g, 1, SIDE - from), .n = 1};
+        }
+        struct runs inner[2] = {{.v = &in[0], .n = 1}, {.v = &in[1], .n = 1}};
+        size_t n = tile(&g, box, in[0].to, in[1].to, in[0].len, in[1].len);
+        for (int d = 0; d < 2; d++)
+            for (int side = 0; side < 2; side++) {
+                int64_t at = side ? in[d].to + in[d].len : 0, len = side ? SIDE - at : in[d].to;
+                if (!len)
+                    continue;
+                box[2 * n + (size_t)d] = (struct run){.to = at, .len = len, .n = 1};
+                box[2 * n++ + (size_t)!d] = in[!d];
+            }
+        size_t changed = (size_t)random_in(&g, 0, 2 * (int64_t)n - 1);
+        if (random_once_in(&g, 2)) /* no box has a corner: it moves along the inner square alone */
+            box[changed] = (struct run){.to = in[changed % 2].to, .len = random_in(&g, 1, in[changed % 2].len), .n = 1};
+        int cells[CELLS] = {0};
+        bool once = true;
+        for (size_t k = 0; k < n; k++)
+            paint(box + 2 * k, 2, cells);
+        for (int64_t c = 0; c < CELLS; c++) {
+            bool corner = !in_run(&in[0], c % SIDE) && !in_run(&in[1], c / SIDE);
+            once = once && cells[c] == !corner;
+        }
+        int64_t cell[2] = {-1, -1};
+        assert_int_equal(verify_cover(&(struct verify_boxes){2, n, box}, maps, inner, cell), once);
+        if (!once)
+            assert_int_not_equal(cells[cell[1] * SIDE + cell[0]], 1);
+    }
 }
 
 static void covers_of_strided_maps_are_found(void **state)
@@ -113,19 +154,19 @@ static void covers_of_strided_maps_are_found(void **state)
     struct run both[] = {even, odd};
     struct runs whole = {.v = &all, .n = 1}, odds = {.v = &odd, .n = 1};
     int64_t cell = -1;
-    assert_int_equal(verify_cover(&(struct verify_boxes){1, 2, both}, &whole, &cell), 1);
-    assert_int_equal(verify_cover(&(struct verify_boxes){1, 1, &odd}, &odds, &cell), 1);
-    assert_int_equal(verify_cover(&(struct verify_boxes){1, 1, &odd}, &whole, &cell), 0);
+    assert_int_equal(verify_cover(&(struct verify_boxes){1, 2, both}, &whole, NULL, &cell), 1);
+    assert_int_equal(verify_cover(&(struct verify_boxes){1, 1, &odd}, &odds, NULL, &cell), 1);
+    assert_int_equal(verify_cover(&(struct verify_boxes){1, 1, &odd}, &whole, NULL, &cell), 0);
     assert_int_equal(cell % 2, 0);
     /* Beyond 2^40 places, one of them missing. */
     struct run big = {.len = (int64_t)1 << 41, .n = 1};
     struct run parts[] = {{.len = (int64_t)1 << 40, .n = 1},
                           {.to = ((int64_t)1 << 40) + 1, .len = ((int64_t)1 << 40) - 1, .n = 1}};
     struct runs map = {.v = &big, .n = 1};
-    assert_int_equal(verify_cover(&(struct verify_boxes){1, 2, parts}, &map, &cell), 0);
+    assert_int_equal(verify_cover(&(struct verify_boxes){1, 2, parts}, &map, NULL, &cell), 0);
     assert_true(cell == (int64_t)1 << 40);
     parts[1] = (struct run){.to = (int64_t)1 << 40, .len = (int64_t)1 << 40, .n = 1};
-    assert_int_equal(verify_cover(&(struct verify_boxes){1, 2, parts}, &map, &cell), 1);
+    assert_int_equal(verify_cover(&(struct verify_boxes){1, 2, parts}, &map, NULL, &cell), 1);
 }
 
 struct hits {
@@ -343,6 +384,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_below_a_position_match_brute_force),
         cmocka_unit_test(exact_covers_are_told_from_others),
+        cmocka_unit_test(covers_without_corners_are_told_from_others),
         cmocka_unit_test(covers_of_strided_maps_are_found),
         cmocka_unit_test(all_overlaps_are_found),
         cmocka_unit_test(runs_within_maps_match_brute_force),

@@ -174,6 +174,7 @@ static bool simplify_side(struct side_spec *both, int side, int k)
         for (int i = 0, first = spec_world(other); i < spec_mesh(s); i++)
             s->ranks[i] = first + i < CASE_RANKS ? first + i : s->ranks[i];
         return true;
+    case 7: s->faces = false; return true;
     default: return false;
     }
 }
@@ -181,7 +182,7 @@ static bool simplify_side(struct side_spec *both, int side, int k)
 /* Simplification number n of the case, in *c; false after the last. Numbers without a meaning leave the case alone. */
 static bool simplify(struct property_case *c, int n)
 {
-    enum { WHOLE = 12, DIM = 12, SPLIT = 4, AXIS = 7, FOLD = 3, SIDE = 7 };
+    enum { WHOLE = 12, DIM = 12, SPLIT = 4, AXIS = 7, FOLD = 3, SIDE = 8 };
     enum { DIMS = CASE_DIMS * DIM, SPLITS = CASE_DIMS * CASE_AXES * SPLIT, AXES = CASE_AXES * AXIS };
     enum { FOLDS = (CASE_AXES + 1) * FOLD, EACH = AXES + DIMS + FOLDS + SPLITS + SIDE };
     if (n < WHOLE) {
@@ -235,7 +236,7 @@ static int64_t case_weight(const struct property_case *c)
                 c->staged + c->wild + (c->seed != 1);
     for (int m = 0; m < 2 * c->moves; m++) {
         const struct side_spec *s = &c->side[m / 2][m % 2];
-        w += 100 * s->ndim + 40 * s->naxes + 10 * spec_mesh(s) + 5 * s->nfolds + 2 * plainness(s->dtype);
+        w += 100 * s->ndim + 40 * s->naxes + 10 * spec_mesh(s) + 5 * s->nfolds + 2 * plainness(s->dtype) + s->faces;
         w += s->dtype != c->side[m / 2][1 - m % 2].dtype;
         for (int d = 0; d < s->ndim; d++) {
             w += s->dim[d].extent + s->dim[d].lo + s->dim[d].hi + s->dim[d].wrap + 6 * s->dim[d].nsplits;

@@ -145,7 +145,9 @@ void sample_desc(struct random *g, struct sample *s, const struct sample_options
         room /= s->dims[i].extent ? s->dims[i].extent : 1;
     }
     sample_roles(g, s, o);
-    if (sample_all_ghosts(g, s, o) && random_once_in(g, 3)) {
+    bool ghosts = sample_all_ghosts(g, s, o);
+    s->desc.flags = ghosts && random_once_in(g, 2) ? WEFT_LAYOUT_FACES : 0;
+    if (ghosts && random_once_in(g, 3)) {
         bool fresh = !s->desc.nfolds || random_once_in(g, 2);
         weft_fold *f = &s->folds[fresh ? s->desc.nfolds++ : random_in(g, 0, s->desc.nfolds - 1)];
         f->op = fresh ? sample_op(g, (int)s->desc.dtype) : f->op;
@@ -233,6 +235,8 @@ void sample_text(struct random *g, struct sample *s, bool spaces)
         sample_text_dim(g, loose, s, &s->dims[i]);
     }
     sample_token(loose, s, "]");
+    if (s->desc.flags)
+        sample_token(loose, s, "+");
     sample_token(loose, s, "@");
     for (int a = 0; a < s->desc.naxes; a++) {
         if (a)

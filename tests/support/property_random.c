@@ -138,6 +138,7 @@ static void random_ghosts(struct random *g, struct side_spec *s)
         for (int i = 0; i < s->dim[d].nsplits; i++)
             s->dim[d].split[i].block = 0;
     }
+    s->faces = random_once_in(g, 2);
 }
 
 static void random_roles(struct random *g, struct side_spec *s)
@@ -155,6 +156,7 @@ static void random_roles(struct random *g, struct side_spec *s)
 static void random_clear(struct side_spec *s)
 {
     s->nfolds = 0;
+    s->faces = false;
     for (int d = 0; d < s->ndim; d++) {
         s->dim[d].nsplits = 0;
         s->dim[d].lo = s->dim[d].hi = 0;

@@ -81,7 +81,7 @@ struct walk {
     int64_t index, piece[WEFT_MAX_DIMS], shape[WEFT_MAX_DIMS], at[WEFT_MAX_DIMS];
     int64_t slot, row, base, piece_offset;
     const int64_t *pos;
-    bool ghost; /* the slot is a ghost in some outer dim */
+    int ghosts; /* outer dims in which the slot is a ghost */
 };
 
 static const int64_t no_dims_pos[1] = {0};
@@ -90,11 +90,11 @@ static void walk_row(struct walk *w)
 {
     int last = w->s->desc.ndim - 1;
     w->base = 0;
-    w->ghost = false;
+    w->ghosts = 0;
     for (int k = 0; k < last; k++) {
         const struct oracle_side_dim *d = &w->s->dim[k];
         int64_t p = d->pos[d->first[w->piece[k]] + w->at[k]];
-        w->ghost = w->ghost || oracle_side_ghost(d, w->piece[k], w->at[k]);
+        w->ghosts += oracle_side_ghost(d, w->piece[k], w->at[k]);
         w->base = w->base < 0 || p < 0 ? -1 : (w->base * w->extent[k]) + p;
     }
     if (last >= 0 && w->base > 0)
@@ -131,10 +131,16 @@ static bool walk_next(struct walk *w)
     return true;
 }
 
-static bool walk_ghost(const struct walk *w, int64_t i)
+static int walk_ghosts(const struct walk *w, int64_t i)
 {
     int last = w->s->desc.ndim - 1;
-    return w->ghost || (last >= 0 && oracle_side_ghost(&w->s->dim[last], w->piece[last], i));
+    return w->ghosts + (last >= 0 && oracle_side_ghost(&w->s->dim[last], w->piece[last], i));
+}
+
+/* Has slot i of the row an element? */
+static bool walk_holds(const struct walk *w, int64_t i)
+{
+    return w->base >= 0 && w->pos[i] >= 0 && !oracle_side_corner(w->s, walk_ghosts(w, i));
 }
 
 /* ---- source data ---- */
@@ -218,7 +224,7 @@ void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values value
     do {
         unsigned char *p = (unsigned char *)buf + (size_t)w.slot * s->width;
         for (int64_t i = 0; i < w.row; i++, p += s->width) {
-            bool ghost = walk_ghost(&w, i), nothing = w.base < 0 || w.pos[i] < 0;
+            bool ghost = walk_ghosts(&w, i) > 0, nothing = !walk_holds(&w, i);
             uint64_t code;
             if (nothing || (ghost && !s->ghost_terms)) {
                 code = mix(mix(seed, (uint64_t)rank), ~(uint64_t)(w.slot + i));
@@ -391,8 +397,8 @@ void oracle_expect(const struct oracle *o, int rank, void *buf)
     do {
         unsigned char *p = (unsigned char *)buf + (size_t)w.slot * s->width;
         for (int64_t i = 0; i < w.row; i++, p += s->width) {
-            bool ghost = walk_ghost(&w, i);
-            if (w.base < 0 || w.pos[i] < 0)
+            bool ghost = walk_ghosts(&w, i) > 0;
+            if (!walk_holds(&w, i))
                 continue;
             const unsigned char *value = o->value + (size_t)(w.base + w.pos[i]) * s->width;
             memcpy(p, op[ghost] ? identity[ghost] : value, s->width);
@@ -419,11 +425,13 @@ bool oracle_locate(const struct oracle *o, int rank, int64_t slot, int64_t *inde
 {
     const struct oracle_side *s = &o->dst;
     bool inside = true;
+    int ghosts = 0;
     for (int k = o->ndim - 1; k >= 0; k--) {
         int64_t piece = oracle_side_piece(s, s->index[rank], k), n = oracle_side_extent(&s->dim[k], piece);
         index[k] = s->dim[k].pos[s->dim[k].first[piece] + slot % n];
         inside = inside && index[k] >= 0;
+        ghosts += oracle_side_ghost(&s->dim[k], piece, slot % n);
         slot /= n;
     }
-    return inside;
+    return inside && !oracle_side_corner(s, ghosts);
 }
