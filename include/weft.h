@@ -122,8 +122,14 @@ enum weft_dtype {
     WEFT_BF16,
     WEFT_F32,
     WEFT_F64,
-    WEFT_F8E4M3, /* the OCP "fn" form: no infinities */
-    WEFT_F8E5M2
+    WEFT_F8E4M3, /* the OCP "fn" form: no infinities; what is too large for it becomes NaN */
+    WEFT_F8E5M2, /* what is too large for it becomes an infinity */
+    /* The same bits, but what is too large, infinities included, becomes the largest finite value with its sign. */
+    WEFT_F8E4M3SAT,
+    WEFT_F8E5M2SAT,
+    WEFT_F8E8M0, /* a power of two, for scales: no sign, no zero, no infinity */
+    WEFT_C64,    /* complex: two f32 */
+    WEFT_C128    /* complex: two f64 */
 };
 
 enum weft_op { WEFT_SUM = 1, WEFT_PROD, WEFT_MIN, WEFT_MAX, WEFT_AVG, WEFT_BAND, WEFT_BOR, WEFT_BXOR };

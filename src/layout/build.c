@@ -148,8 +148,7 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct ca
             return caret_fail(w, AT(fold[f]), "folds[%d].op is %d, which is not an op", f, (int)in->op);
         if (!dtype_foldable((int)in->op, l->dtype))
             return caret_fail(w, AT(fold[f]), "%s does not fold %s: %s", op, weft_dtype_name(l->dtype),
-                              l->dtype == WEFT_BOOL ? "min, max, band, bor and bxor do"
-                                                    : "bit ops take integers and bool");
+                              dtype_folds(l->dtype));
         if (in->nover < 1 || in->nover > WEFT_MAX_AXES + 1)
             return caret_fail(w, AT(fold[f]), "%s folds over 1 to %d axes, not %d", op, WEFT_MAX_AXES + 1, in->nover);
         l->fold[f].op = (int)in->op;

@@ -75,7 +75,7 @@ static void move_run(struct move *m)
 static void put(int dtype, void *buf, int64_t i, double v)
 {
     scalar_store(dtype, (char *)buf + (size_t)i * weft_dtype_size(dtype),
-                 scalar_cast(WEFT_F64, dtype, (union scalar){.f = v}));
+                 scalar_cast(WEFT_F64, dtype, (struct scalar){.f = v}));
 }
 
 static double get(int dtype, const void *buf, int64_t i)
@@ -254,7 +254,7 @@ static void integer_casts_round_once(void **state)
 {
     (void)state;
     int64_t v = (INT64_C(1) << 60) + (INT64_C(1) << 36) + 1;
-    union scalar f = scalar_cast(WEFT_I64, WEFT_F32, scalar_load(WEFT_I64, &v));
+    struct scalar f = scalar_cast(WEFT_I64, WEFT_F32, scalar_load(WEFT_I64, &v));
     assert_true(f.f == 0x1p60 + 0x1p37);
     uint64_t u = UINT64_MAX;
     assert_true(scalar_cast(WEFT_U64, WEFT_F64, scalar_load(WEFT_U64, &u)).f == 0x1p64);

@@ -32,7 +32,12 @@ static void interp_number(unsigned char *out, int dtype, bool prod, uint64_t h)
 {
     double f = prod ? (double)(1 << (h >> 8) % 2) : (double)((h >> 8) % (weft_dtype_size(dtype) > 2 ? 4096 : 8));
     f = h & 1 ? -f : f;
-    if (dtype_is_float(dtype))
+    if (dtype_is_complex(dtype)) {
+        size_t part = weft_dtype_size(dtype) / 2;
+        double im = (double)((h >> 24) % 4096);
+        memory_cast_one(out, part == 4 ? WEFT_F32 : WEFT_F64, &f, WEFT_F64);
+        memory_cast_one(out + part, part == 4 ? WEFT_F32 : WEFT_F64, &im, WEFT_F64);
+    } else if (dtype_is_float(dtype))
         memory_cast_one(out, dtype, &f, WEFT_F64);
     else
         memory_cast_one(out, dtype, &h, WEFT_U64);

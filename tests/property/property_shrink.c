@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
+
 /* ---- simplifications: each leaves the case as it was when it has nothing to do ---- */
 
 static void drop_move(struct property_case *c, int m)
@@ -275,6 +277,8 @@ void shrink(property_law *law, struct property_case *c, struct why *why)
             if (!simplify(&next, n))
                 break;
             for (int m = 0; m < next.moves; m++) {
+                if (!dtype_castable(next.side[m][0].dtype, next.side[m][1].dtype))
+                    next.side[m][1].dtype = next.side[m][0].dtype;
                 spec_mend(&next.side[m][0], false);
                 spec_mend(&next.side[m][1], true);
             }

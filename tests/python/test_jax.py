@@ -80,7 +80,7 @@ def test_examples(devices):
 def test_arrays(devices):
     """A jax.Array is a source as it is; as a destination it is refused, since it must not change."""
     comm = weft.open("self:")
-    for dtype, name in ((np.float32, "f32"), (jax.numpy.bfloat16, "bf16"), (jax.numpy.float8_e5m2, "f8e5m2")):
+    for dtype, name in ((np.float32, "f32"), (jax.numpy.bfloat16, "bf16"), (jax.numpy.float8_e5m2, "f8e5m2"), (np.complex64, "c64")):
         x = jax.numpy.arange(6).astype(dtype).reshape(2, 3)
         layout = f"{name}[2,3] @x1"
         out = comm.empty(layout)
@@ -173,7 +173,7 @@ def random_processes(rng, shape):
 def test_several_processes(processes, each, note):
     """Several processes with several devices each: one rank of weft for each process."""
     count = share(30, 80)
-    told = weft.spawn(process_main, processes, free_port(), each, 100 * processes + each, count, method="spawn")
+    told = weft.spawn(process_main, processes, free_port(), each, 100 * processes + each, count, method="forkserver")
     assert len({repr(t[2]) for t in told}) == 1
     equal, several, refused = told[0]
     assert equal > count // 2 and several > count // 8

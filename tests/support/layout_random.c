@@ -123,7 +123,7 @@ static bool sample_all_ghosts(struct random *g, struct sample *s, const struct s
         sample_ghosts(g, o, d);
         any = any || d->lo || d->hi;
         int64_t n = d->lo + d->extent + d->hi;
-        fits = fits && !__builtin_mul_overflow(count, n ? n : 1, &count) && count <= INT64_C(1) << 59;
+        fits = fits && !__builtin_mul_overflow(count, n ? n : 1, &count) && count <= INT64_C(1) << 58;
     }
     for (int i = 0; i < s->desc.ndim && !fits; i++)
         s->dims[i].lo = s->dims[i].hi = 0;
@@ -139,7 +139,7 @@ void sample_desc(struct random *g, struct sample *s, const struct sample_options
     s->desc.ndim = (int)random_in(g, o->split, o->dims);
     s->desc.dims = s->dims;
     s->desc.folds = s->folds;
-    for (int64_t i = 0, room = INT64_C(1) << 59; i < s->desc.ndim; i++) {
+    for (int64_t i = 0, room = INT64_C(1) << 58; i < s->desc.ndim; i++) {
         int64_t most = o->extent < room ? o->extent : room;
         s->dims[i].extent = random_once_in(g, 12) ? 0 : random_in(g, 1, most);
         room /= s->dims[i].extent ? s->dims[i].extent : 1;

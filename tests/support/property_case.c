@@ -84,7 +84,7 @@ void spec_mend(struct side_spec *s, bool destination)
         if (s->fold[n].op == WEFT_AVG && destination)
             s->fold[n].op = WEFT_SUM;
         if (!dtype_foldable(s->fold[n].op, s->dtype))
-            s->fold[n].op = s->dtype == WEFT_BOOL ? WEFT_BXOR : WEFT_SUM;
+            s->fold[n].op = s->dtype == WEFT_BOOL ? WEFT_BXOR : s->dtype == WEFT_F8E8M0 ? WEFT_MAX : WEFT_SUM;
         n++;
     }
     s->nfolds = n;

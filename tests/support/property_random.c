@@ -297,7 +297,9 @@ static void random_pair(struct random *g, struct side_spec *src, struct side_spe
             random_ranks(g, dst, world > spec_mesh(dst) ? world : spec_mesh(dst));
     }
     if (random_once_in(g, 3))
-        dst->dtype = random_dtype(g);
+        do
+            dst->dtype = random_dtype(g);
+        while (!dtype_castable(src->dtype, dst->dtype));
     for (int k = 0; k < 2; k++) {
         struct side_spec *s = k ? dst : src;
         spec_mend(s, k == 1);
