@@ -325,8 +325,9 @@ int environment_ended(int rank, int size)
 
 int environment_no_job(void)
 {
-    return error_set(WEFT_EINVAL, "this process was not started as a rank: no weft run, mpirun, srun or torchrun has "
-                                  "left a rank in the environment; name a URL, for instance self:");
+    return error_set(WEFT_EINVAL,
+                     "this process was not started as a rank: no weft run, mpirun, srun or torchrun has left a rank in "
+                     "the environment; start it by: weft run -n 4 PROGRAM, or name a URL, for instance self:");
 }
 
 /* ---- where they meet ---- */

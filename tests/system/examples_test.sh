@@ -54,6 +54,9 @@ for ranks in 1 2 5; do
     expect 0 "rolling mean of 20000 samples on $ranks ranks" "$WEFT_BIN" run -n "$ranks" "$bin/07_rolling_mean"
     expect 0 "on $ranks ranks: equal to the serial ones" "$WEFT_BIN" run -n "$ranks" "$bin/08_moe_dispatch"
 done
+for name in 04_window_allgather 05_window_reduce_scatter 07_rolling_mean 08_moe_dispatch 10_survivors; do
+    expect 1 "start it by: weft run" "$bin/$name"
+done
 expect 0 "4 ranks were 3 in the end, and the sums right" "$WEFT_BIN" run -n 4 "$bin/10_survivors"
 # The same points on any number of ranks, by weft and by MPI; weft's has fewer lines of code.
 alone=$(awk -v n=61 -v steps=200 'BEGIN {
