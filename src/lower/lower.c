@@ -5,18 +5,29 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "lower/job.h"
 #include "lower/recognise.h"
 #include "lower/rows/rows.h"
 
 #define DEFAULT_BUCKET ((int64_t)4 << 20)
 
+#define WHO 160 /* bytes of a tensor's number and name in an error */
+
+static const char *who(const weft_move *m, size_t i, char *buf)
+{
+    struct text t = text_start(buf, WHO);
+    text_printf(&t, "tensor %zu", i);
+    if (m->name && *m->name)
+        text_printf(&t, " '%s'", m->name);
+    return buf;
+}
+
 static int check_move(const weft_move *m, size_t i)
 {
-    const char *name = m->name && *m->name ? m->name : "";
+    char name[WHO];
     if (!m->src || !m->dst)
-        return error_set(WEFT_EINVAL, "lower: tensor %zu '%s' has no %s layout", i, name,
-                         m->src ? "destination" : "source");
+        return error_set(WEFT_EINVAL, "lower: %s has no %s layout", who(m, i, name), m->src ? "destination" : "source");
     bool same = m->src->ndim == m->dst->ndim;
     for (int d = 0; d < m->src->ndim && same; d++)
         same = m->src->dim[d].extent == m->dst->dim[d].extent;
@@ -24,22 +35,19 @@ static int check_move(const weft_move *m, size_t i)
         char a[200], b[200];
         weft_layout_format(m->src, a, sizeof a, NULL);
         weft_layout_format(m->dst, b, sizeof b, NULL);
-        return error_set(
-            WEFT_EINVAL,
-            "lower: tensor %zu '%s' has two different shapes: %s -> %s (a move cannot reshape or transpose)", i, name,
-            a, b);
+        return error_set(WEFT_EINVAL,
+                         "lower: %s has two different shapes: %s -> %s (a move cannot reshape or transpose)",
+                         who(m, i, name), a, b);
     }
     if (!dtype_castable(m->src->dtype, m->dst->dtype))
-        return error_set(
-            WEFT_EINVAL,
-            "lower: tensor %zu '%s': there is no cast from %s to %s, because a real number has no imaginary "
-            "part (move the parts as a last dim of 2)",
-            i, name, weft_dtype_name(m->src->dtype), weft_dtype_name(m->dst->dtype));
+        return error_set(WEFT_EINVAL,
+                         "lower: %s: there is no cast from %s to %s, because a real number has no imaginary "
+                         "part (move the parts as a last dim of 2)",
+                         who(m, i, name), weft_dtype_name(m->src->dtype), weft_dtype_name(m->dst->dtype));
     for (int f = 0; f < m->dst->nfolds; f++)
         if (m->dst->fold[f].op == WEFT_AVG)
-            return error_set(WEFT_EINVAL,
-                             "lower: tensor %zu '%s': a destination cannot have +avg, because avg has no identity", i,
-                             name);
+            return error_set(WEFT_EINVAL, "lower: %s: a destination cannot have +avg, because avg has no identity",
+                             who(m, i, name));
     return 0;
 }
 
@@ -146,10 +154,11 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = check_move(&moves[i], i);
         if (rc)
             break;
+        char name[WHO];
         int need = moves[i].src->nranks > moves[i].dst->nranks ? moves[i].src->nranks : moves[i].dst->nranks;
         if (o.world && need > o.world)
-            rc = error_set(WEFT_EINVAL, "lower: tensor %zu '%s' uses rank %d, and the world has %d ranks", i,
-                           moves[i].name ? moves[i].name : "", need - 1, o.world);
+            rc = error_set(WEFT_EINVAL, "lower: %s uses rank %d, and the world has %d ranks", who(&moves[i], i, name),
+                           need - 1, o.world);
         world = need > world ? need : world;
     }
     if (!rc && machine.host && machine.ranks < world)

@@ -200,3 +200,8 @@ def test_pictures_have_labels_and_a_scale():
     for html in (plan._repr_html_(), large, weft.layout("f32[8/x:1,3,2] @x4")._repr_html_()):
         for svg in re.findall(r"<svg.*?</svg>", html, flags=re.S):
             xml.dom.minidom.parseString(svg)
+
+
+def test_a_tensor_without_a_name_is_called_by_its_number():
+    with pytest.raises(weft.InvalidError, match=r"^lower: tensor 0 has two different shapes: f32\[8/x\] @x2 -> f32\[7\] @x2 "):
+        weft.lower("f32[8/x] @x2", "f32[7] @x2")
