@@ -4,7 +4,7 @@
  *
  * The same program for MPI is jacobi_mpi.c: what differs are the lines that move data. The square is cut both ways. One
  * side is kept at 1, the others at 0. Each rank has its points with one ghost around them, twice: a step reads one
- * buffer and writes the other. */
+ * buffer and writes the other. Five points read no corners, so the layout with ghosts has none: that is the + in it. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     for (int d = 1; d * d <= size; d++)
         down = size % d ? down : d;
     snprintf(text[0], sizeof text[0], "f64[%d/y,%d/x] @y%d.x%d", n, n, down, size / down);
-    snprintf(text[1], sizeof text[1], "f64[%d/y~1,%d/x~1] @y%d.x%d", n, n, down, size / down);
+    snprintf(text[1], sizeof text[1], "f64[%d/y~1,%d/x~1]+ @y%d.x%d", n, n, down, size / down);
     must(weft_layout_parse(text[0], &points));
     must(weft_layout_parse(text[1], &ghosts));
     must(weft_lower(&(weft_move){"grid", points, ghosts}, 1, rank, NULL, &plan));

@@ -122,8 +122,14 @@ enum weft_dtype {
     WEFT_BF16,
     WEFT_F32,
     WEFT_F64,
-    WEFT_F8E4M3, /* the OCP "fn" form: no infinities */
-    WEFT_F8E5M2
+    WEFT_F8E4M3, /* the OCP "fn" form: no infinities; what is too large for it becomes NaN */
+    WEFT_F8E5M2, /* what is too large for it becomes an infinity */
+    /* The same bits, but what is too large, infinities included, becomes the largest finite value with its sign. */
+    WEFT_F8E4M3SAT,
+    WEFT_F8E5M2SAT,
+    WEFT_F8E8M0, /* a power of two, for scales: no sign, no zero, no infinity */
+    WEFT_C64,    /* complex: two f32 */
+    WEFT_C128    /* complex: two f64 */
 };
 
 enum weft_op { WEFT_SUM = 1, WEFT_PROD, WEFT_MIN, WEFT_MAX, WEFT_AVG, WEFT_BAND, WEFT_BOR, WEFT_BXOR };
@@ -165,6 +171,9 @@ typedef struct {
     const char *over[WEFT_MAX_AXES + 1]; /* names of axes, or "~" for the ghosts */
     int nover;
 } weft_fold;
+/* A flag of weft_layout_desc: ghosts without corners. What is a ghost in two or more dims is no copy of an element: it
+ * is neither filled nor read. A stencil that reads along one dim at a time needs no more. The text form is "]+". */
+#define WEFT_LAYOUT_FACES 1
 typedef struct weft_layout_desc {
     size_t size;
     enum weft_dtype dtype;
@@ -173,6 +182,7 @@ typedef struct weft_layout_desc {
     const weft_axis *axes;
     const int *ranks; /* of the mesh, in row-major order; NULL: 0, 1, 2, ... */
     const weft_fold *folds;
+    uint64_t flags; /* WEFT_LAYOUT_FACES, or 0 */
 } weft_layout_desc;
 #define WEFT_LAYOUT_DESC_INIT WEFT_SIZED(weft_layout_desc)
 
@@ -213,8 +223,8 @@ enum weft_halo_part {
     WEFT_HALO_INNER = 1, /* own elements that need no ghost: they can be computed while an exchange is in flight */
     WEFT_HALO_RIM,       /* the other own elements */
     WEFT_HALO_GHOSTS,    /* filled by an exchange; `at` is the element that the ghost is a copy of */
-    WEFT_HALO_EDGES /* beyond an end that does not wrap round, never written; `at` is below 0 or not below the extent
-                       in some dim */
+    WEFT_HALO_EDGES      /* never written: beyond an end that does not wrap round (`at` is below 0 or not below the
+                            extent in some dim), and the corners of a layout without corners */
 };
 /* The boxes of one part, ordered by faces, edges and corners. The rim has at most two boxes per dim, each as long as
  * possible. */

@@ -82,17 +82,18 @@ static void give_memory(const struct pairs_job *j, weft_comm *c, void *memory)
  * float format is the same bytes again and again, and any bytes will do for integers. */
 static void fill(void *memory, int64_t bytes, int dtype)
 {
-    static const unsigned char ones[][8] = {[WEFT_F32] = {0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f},
-                                            [WEFT_BF16] = {0x80, 0x3f, 0x80, 0x3f, 0x80, 0x3f, 0x80, 0x3f},
-                                            [WEFT_F16] = {0, 0x3c, 0, 0x3c, 0, 0x3c, 0, 0x3c},
-                                            [WEFT_F64] = {0, 0, 0, 0, 0, 0, 0xf0, 0x3f},
-                                            [WEFT_F8E4M3] = {0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38},
-                                            [WEFT_F8E5M2] = {0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c}};
-    static const unsigned char any[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const unsigned char *word = dtype == WEFT_F32 || dtype == WEFT_BF16 || dtype == WEFT_F16 || dtype == WEFT_F64 ||
-                                        dtype == WEFT_F8E4M3 || dtype == WEFT_F8E5M2
-                                    ? ones[dtype]
-                                    : any;
+    static const unsigned char any[8] = {1, 2, 3, 4, 5, 6, 7, 8}, f32[8] = {0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f};
+    static const unsigned char f64[8] = {0, 0, 0, 0, 0, 0, 0xf0, 0x3f};
+    static const unsigned char bf16[8] = {0x80, 0x3f, 0x80, 0x3f, 0x80, 0x3f, 0x80, 0x3f};
+    static const unsigned char f16[8] = {0, 0x3c, 0, 0x3c, 0, 0x3c, 0, 0x3c};
+    static const unsigned char e4m3[8] = {0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38};
+    static const unsigned char e5m2[8] = {0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c, 0x3c};
+    static const unsigned char e8m0[8] = {0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f};
+    static const unsigned char *const ones[] = {
+        [WEFT_F32] = f32,        [WEFT_C64] = f32,     [WEFT_F64] = f64,     [WEFT_C128] = f64,
+        [WEFT_BF16] = bf16,      [WEFT_F16] = f16,     [WEFT_F8E4M3] = e4m3, [WEFT_F8E4M3SAT] = e4m3,
+        [WEFT_F8E5M2SAT] = e5m2, [WEFT_F8E5M2] = e5m2, [WEFT_F8E8M0] = e8m0};
+    const unsigned char *word = ones[dtype] ? ones[dtype] : any;
     for (int64_t i = 0; i < bytes; i++)
         ((unsigned char *)memory)[i] = word[i % 8];
 }

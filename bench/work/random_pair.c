@@ -137,6 +137,33 @@ static const enum weft_dtype floats[] = {WEFT_F32, WEFT_F32, WEFT_F32,    WEFT_B
 static const enum weft_dtype integers[] = {WEFT_I32, WEFT_U8, WEFT_I64, WEFT_I16};
 #define ONE_OF(c, list) (list)[from_to(c, 0, (int64_t)(sizeof(list) / sizeof *(list)) - 1)]
 
+/* Complex numbers, scales, and f8 that saturate. They are drawn apart, so that all other pairs of a seed stay the same.
+ * *op becomes one that folds them, and *identity one that a destination may have. */
+static void choose_rare(struct chance c, struct side *src, struct side *dst, const char **op, const char **identity)
+{
+    static const enum weft_dtype complexes[] = {WEFT_C64, WEFT_C64, WEFT_C128}, reals[] = {WEFT_F32, WEFT_F64};
+    static const enum weft_dtype saturating[] = {WEFT_F8E4M3SAT, WEFT_F8E5M2SAT};
+    bool cast = src->dtype != dst->dtype;
+    c.state = ~c.state;
+    if (!percent(&c, 10))
+        return;
+    switch (from_to(&c, 0, 2)) {
+    case 0:
+        dst->dtype = ONE_OF(&c, complexes);
+        src->dtype = !cast ? dst->dtype : percent(&c, 50) ? ONE_OF(&c, complexes) : ONE_OF(&c, reals);
+        *op = percent(&c, 50) ? "sum" : "avg";
+        break;
+    case 1:
+        dst->dtype = ONE_OF(&c, saturating);
+        src->dtype = !cast ? dst->dtype : ONE_OF(&c, floats);
+        break;
+    default:
+        dst->dtype = WEFT_F8E8M0;
+        src->dtype = !cast ? dst->dtype : ONE_OF(&c, floats);
+        *op = *identity = "max";
+    }
+}
+
 static void choose_extents(struct chance *c, struct side *s, int64_t elements)
 {
     s->ndim = (int)(percent(c, 75) ? from_to(c, 1, 3) : from_to(c, 4, DIMS));
@@ -166,6 +193,8 @@ struct random_pair random_pair(uint64_t seed, int64_t number, int64_t bytes, int
     int n = (int)from_to(&c, apart ? 4 : 2, ranks), half = apart ? n / 2 : n;
     src.dtype = real ? ONE_OF(&c, floats) : ONE_OF(&c, integers);
     dst.dtype = percent(&c, 60) ? src.dtype : real ? ONE_OF(&c, floats) : ONE_OF(&c, integers);
+    const char *rare = NULL, *identity = "sum";
+    choose_rare(c, &src, &dst, &rare, &identity);
     int64_t size = (int64_t)weft_dtype_size((int)src.dtype);
     choose_extents(&c, &src, (bytes + size - 1) / size);
     dst.ndim = src.ndim;
@@ -173,8 +202,9 @@ struct random_pair random_pair(uint64_t seed, int64_t number, int64_t bytes, int
     choose_mesh(&c, &src, half);
     choose_mesh(&c, &dst, apart ? n - half : n);
     bool folds = percent(&c, 30);
-    choose_splits(&c, &src, 'a', folds ? 50 : 0, ONE_OF(&c, ops));
-    choose_splits(&c, &dst, 'x', percent(&c, 5) ? 40 : 0, "sum");
+    const char *op = ONE_OF(&c, ops);
+    choose_splits(&c, &src, 'a', folds ? 50 : 0, rare ? rare : op);
+    choose_splits(&c, &dst, 'x', percent(&c, 5) ? 40 : 0, identity);
     choose_ranks(&c, &src, 0, half);
     choose_ranks(&c, &dst, apart ? half : 0, apart ? n - half : n);
     print(&src, 'a', out.src);

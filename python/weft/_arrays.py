@@ -103,6 +103,8 @@ def _of_torch(tensor: Any) -> Memory:
         raise UnsupportedError(f"the tensor is {tensor.layout}: weft moves strided ones")
     if tensor.is_neg():
         raise UnsupportedError("the tensor is a view that negates its memory: tensor.resolve_neg() gives one that does not")
+    if tensor.is_conj():
+        raise UnsupportedError("the tensor is a view that conjugates its memory: tensor.resolve_conj() gives one that does not")
     size = tensor.element_size()
     return Memory(
         tensor.data_ptr(),
@@ -179,6 +181,8 @@ def _advice(memory: Memory, which: Layout, local: Local, write: bool) -> str:
     if memory.shape == local.shape:
         if write:
             return f"; the layout may say {memory.dtype}, too: weft casts on the way"
+        if memory.dtype in ("c64", "c128"):  # there is no cast to a real type
+            return "; convert it"
         return f"; convert it, or say {memory.dtype} in the layout: weft casts on the way"
     if local.holds and memory.shape == which.shape:
         return "; that is the whole tensor: give this rank's part of it"
@@ -200,6 +204,8 @@ def memory_for(array: Optional[Any], which: Layout, rank: int, what: str, write:
         raise type(problem)(f"{what}: {problem}") from None
     if not local.elements and not memory.bytes:  # of whichever shape: FSDP2 has (0, 0) where the layout has (2, 0)
         return None
+    if memory.dtype == _dtypes.bits_of(dtype):
+        memory = memory._replace(dtype=dtype)
     if memory.dtype != dtype or memory.shape != local.shape:
         here = f"{dtype} {local.shape}" if local.holds else "nothing"
         raise ArrayError(f"{what}: the array is {memory}, the layout has {here} here{_advice(memory, which, local, write)}")

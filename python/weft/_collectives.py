@@ -19,7 +19,7 @@ from ._errors import ArrayError, InvalidError
 _SMALL = 16 << 20  # bytes on either side of one rank: up to here arrays are kept for it
 _KEPT_BYTES = 256 << 20  # of all that are kept; the same on all ranks, so that all forget the same ones
 _KEPT = 64  # of each kind; also the same on all ranks
-_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+_UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("V16")}
 
 
 class _Room(NamedTuple):
@@ -253,6 +253,8 @@ class Collectives:
         else:
             out = _like(like, given.dtype, shape) if out is None else out
             target = memory_of(out)
+            if target.dtype == _dtypes.bits_of(given.dtype):
+                target = target._replace(dtype=given.dtype)
             if target.dtype != given.dtype or target.shape != shape:
                 raise ArrayError(f"{kind}: out is {target}, it should be {given.dtype} {shape}")
             if not target.writable:

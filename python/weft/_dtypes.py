@@ -27,7 +27,13 @@ _TABLE: Tuple[Tuple[str, str, str, Tuple[int, int]], ...] = (
     ("f64", "float64", "float64", (2, 64)),
     ("f8e4m3", "float8_e4m3fn", "float8_e4m3fn", (10, 8)),
     ("f8e5m2", "float8_e5m2", "float8_e5m2", (12, 8)),
+    ("f8e8m0", "float8_e8m0fnu", "float8_e8m0fnu", (14, 8)),
+    ("c64", "complex64", "complex64", (5, 64)),
+    ("c128", "complex128", "complex128", (5, 128)),
 )
+# What no library has as a type of its own: the same bits, but what is too large becomes the largest value
+_SATURATING: Dict[str, str] = {"f8e4m3sat": "f8e4m3", "f8e5m2sat": "f8e5m2"}
+_FROM_ML_DTYPES = ("bf16", "f8e4m3", "f8e5m2", "f8e8m0")
 _FROM_NUMPY: Dict[str, str] = {numpy: name for name, numpy, _, _ in _TABLE}
 _FROM_TORCH: Dict[str, str] = {"torch." + torch: name for name, _, torch, _ in _TABLE}
 _FROM_DLPACK: Dict[Tuple[int, int], str] = {code: name for name, _, _, code in _TABLE}
@@ -97,19 +103,26 @@ def of_any(dtype: Any) -> str:
     return of_numpy(dtype)
 
 
+def bits_of(name: str) -> str:
+    """The type of the arrays that hold elements of a type: the type itself, but f8e4m3 for f8e4m3sat."""
+    return _SATURATING.get(name, name)
+
+
 def to_numpy(name: str) -> "np.dtype[Any]":
     """The NumPy dtype; those that NumPy does not have come from ml_dtypes."""
+    name = bits_of(name)
     numpy = _TO_NUMPY[name]
-    if name not in ("bf16", "f8e4m3", "f8e5m2"):
+    if name not in _FROM_ML_DTYPES:
         return np.dtype(numpy)
     try:
         import ml_dtypes
-    except ImportError:
+
+        known: "np.dtype[Any]" = np.dtype(getattr(ml_dtypes, numpy))
+    except (ImportError, AttributeError):  # or one that does not have it yet
         raise UnsupportedError(
             f"NumPy has no {name}: install ml_dtypes, ask for a torch tensor (torch=True), "
             f"or give the bits as an array of unsigned integers in weft.bits(array, {name!r})"
         ) from None
-    known: "np.dtype[Any]" = np.dtype(getattr(ml_dtypes, numpy))
     return known
 
 
@@ -117,7 +130,7 @@ def to_torch(name: str) -> Any:
     """The torch.dtype. Imports PyTorch."""
     import torch
 
-    return getattr(torch, _TO_TORCH[name])
+    return getattr(torch, _TO_TORCH[bits_of(name)])
 
 
 def size_of(name: str) -> int:

@@ -115,6 +115,11 @@ class Layout:
         return tuple(out)
 
     @property
+    def faces(self) -> bool:
+        """Whether its ghosts have no corners (``]+`` in the notation): what is a ghost in two dims is never filled or read."""
+        return bool(self._desc.flags & lib.WEFT_LAYOUT_FACES)
+
+    @property
     def mesh(self) -> Dict[str, int]:
         """The axes of the mesh and their sizes, outermost first."""
         return {text_of(self._desc.axes[i].name): self._desc.axes[i].size for i in range(self._desc.naxes)}
@@ -167,7 +172,8 @@ class Layout:
         """The boxes of one part of the rank's buffer, for stencils that read as far as the ghosts reach.
 
         ``inner``: own elements that read no ghost, and may be computed while an exchange is in flight; ``rim``: the other own
-        ones; ``ghosts``: what an exchange fills; ``edges``: beyond an end that does not wrap round, left untouched.
+        ones; ``ghosts``: what an exchange fills; ``edges``: what an exchange never writes, beyond an end that does not
+        wrap round, and the corners of a layout without corners.
         """
         if part not in _PARTS:
             raise InvalidError(f"there is no part {part!r} of a halo: one of {', '.join(map(repr, _PARTS))}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple
 import numpy as np
 
 from . import _errors
+from ._arrays import memory_of
 from ._convert import layout_text, mesh_text
 from ._errors import ArrayError, Error, InvalidError, MismatchError
 from ._jax import from_jax, jax_local
@@ -45,7 +46,8 @@ def _torch_rank(comm: "Comm") -> Callable[[int], int]:
     return lambda r: r + shift
 
 
-def _entry(comm: "Comm", name: str, value: Any, side: str, rank: Optional[Callable[[Any], int]], names: Any) -> _Entry:
+def _entry(comm: "Comm", name: str, value: Any, side: str, rank: Optional[Callable[[Any], int]], names: Any) -> Optional[_Entry]:
+    """None: the value has no layout."""
     what = f"{side} of {name!r}"
     if isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (str, Layout)):
         array, which = value[0], layout(value[1])
@@ -60,17 +62,37 @@ def _entry(comm: "Comm", name: str, value: Any, side: str, rank: Optional[Callab
             return _Entry(jax_local(value, rank=by), from_jax(value, rank=by), True)
     except Error as problem:
         raise type(problem)(f"{what}: {problem}") from None
-    raise ArrayError(
-        f"{what}: {type(value).__name__} says nothing of the other ranks: give a pair (array, layout), or a DTensor"
-    )
+    return None
 
 
-def _entries(comm: "Comm", given: Any, side: str, rank: Any, names: Any) -> Dict[str, _Entry]:
+def _bare(value: Any, entries: Mapping[str, _Entry]) -> str:
+    """What is said of a value that has no layout: the layout that it has if every rank of the mesh has all of it."""
+    kind = type(value).__name__
+    try:
+        memory = memory_of(value)
+    except Error:
+        return f"{kind} is no tensor: leave it out"
+    meshes = [e.layout for e in entries.values() if e.framework]
+    mesh = mesh_text(list(meshes[0].mesh), list(meshes[0].mesh.values()), meshes[0].ranks) if meshes else "@x2"
+    whole = layout_text(memory.dtype, [str(n) for n in memory.shape], mesh, [])
+    return f"{kind} says nothing of the other ranks: give a pair (array, layout), such as (array, '{whole}') if each of these ranks has all of it"
+
+
+class _Side(NamedTuple):
+    """One side of the state dict of this rank."""
+
+    entries: Dict[str, _Entry]
+    bare: Dict[str, str]  # values without a layout: what is wrong with them
+
+
+def _side(comm: "Comm", given: Any, side: str, rank: Any, names: Any) -> _Side:
     if given is None:
-        return {}
+        return _Side({}, {})
     if not isinstance(given, Mapping):
         raise InvalidError(f"bind_state: {side} is a dict of names to tensors, not {type(given).__name__}")
-    return {str(name): _entry(comm, str(name), value, side, rank, names) for name, value in given.items()}
+    found = {str(name): _entry(comm, str(name), value, side, rank, names) for name, value in given.items()}
+    entries = {name: entry for name, entry in found.items() if entry is not None}
+    return _Side(entries, {str(name): _bare(value, entries) for name, value in given.items() if found[str(name)] is None})
 
 
 # ---- telling each other ----
@@ -142,6 +164,17 @@ def _merge(said: Sequence[Mapping[str, Any]], side: str) -> Dict[str, Layout]:
     }
 
 
+def _refuse_bare(said: Sequence[Mapping[str, Any]], strict: bool) -> None:
+    """Values without a layout are refused, except those that are left out anyway."""
+    wanted = [{name for one in said for part in ("", " bare") for name in one[side + part]} for side in _SIDES]
+    for rank, one in enumerate(said):
+        for side, others in zip(_SIDES, reversed(wanted)):
+            for name, text in one[side + " bare"].items():
+                if strict or name in others:
+                    out = "" if name in others else ", or strict=False: no rank has the other side of it"
+                    raise ArrayError(f"rank {rank}: {side} of {name!r}: {text}{out}")
+
+
 def _pairs(sides: Sequence[Dict[str, Layout]], strict: bool) -> List[Move]:
     src, dst = sides
     for side, names, others in (("destination", src, dst), ("source", dst, src)):
@@ -174,25 +207,27 @@ def bind_state(
 
     A value is a DTensor, a sharded jax.Array (as a source), or a pair (array, layout), where the array may be a view of a fused
     tensor. A rank that is on one side only leaves the other out. The ranks tell each other their layouts, and every name must have
-    a source and a destination; ``strict=False`` leaves those out that have not. Ranks of torch's job are ranks of the
+    a source and a destination; ``strict=False`` leaves those out that have not, also values without a layout (buffers of a module).
+    Ranks of torch's job are ranks of the
     comm in the same order, wherever the job begins in it; ``rank`` says otherwise, and ``names`` renames mesh dims, both as in
     :func:`weft.from_torch`. ``deadline``, ``arrivals`` and ``check`` are those of :meth:`Plan.bind`, ``options`` those of
     :func:`weft.lower`.
     """
     problem: Optional[Error] = None
-    sides: List[Dict[str, _Entry]] = [{}, {}]
-    told: Dict[str, Any]
+    sides: List[_Side] = []
+    told: Dict[str, Any] = {}
     try:
-        sides = [_entries(comm, given, side, rank, names) for given, side in ((src, "src"), (dst, "dst"))]
-        told = {
-            side: {name: (repr(e.layout), e.framework) for name, e in entries.items()} for side, entries in zip(_SIDES, sides)
-        }
+        sides = [_side(comm, given, side, rank, names) for given, side in ((src, "src"), (dst, "dst"))]
+        for side, here in zip(_SIDES, sides):
+            told[side] = {name: (repr(e.layout), e.framework) for name, e in here.entries.items()}
+            told[side + " bare"] = here.bare
     except Error as error:
         problem, told = error, {"error": (type(error).__name__, str(error))}
     said = [json.loads(text) for text in _tell(comm, json.dumps(told).encode())]
     _first_error(said, problem)
+    _refuse_bare(said, strict)
     moves = _pairs([_merge(said, side) for side in _SIDES], strict)
     kept = {m.name for m in moves}
-    arrays = [{name: e.array for name, e in entries.items() if name in kept} for entries in sides]
+    arrays = [{name: e.array for name, e in here.entries.items() if name in kept} for here in sides]
     plan = lower({m.name: (m.src, m.dst) for m in moves}, **options)
     return plan.bind(comm, arrays[0], arrays[1], deadline, arrivals, check)

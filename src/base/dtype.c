@@ -2,19 +2,34 @@
 
 #include <string.h>
 
+enum kind { INTEGER, FLOAT, COMPLEX };
+
 static const struct {
-    char name[7];
+    char name[10];
     unsigned char size;
-    bool is_float, is_signed;
+    bool is_signed;
+    enum kind kind;
 } dtypes[DTYPE_COUNT + 1] = {
-    [WEFT_BOOL] = {"bool", 1, false, false},   [WEFT_U8] = {"u8", 1, false, false},
-    [WEFT_I8] = {"i8", 1, false, true},        [WEFT_U16] = {"u16", 2, false, false},
-    [WEFT_I16] = {"i16", 2, false, true},      [WEFT_U32] = {"u32", 4, false, false},
-    [WEFT_I32] = {"i32", 4, false, true},      [WEFT_U64] = {"u64", 8, false, false},
-    [WEFT_I64] = {"i64", 8, false, true},      [WEFT_F16] = {"f16", 2, true, true},
-    [WEFT_BF16] = {"bf16", 2, true, true},     [WEFT_F32] = {"f32", 4, true, true},
-    [WEFT_F64] = {"f64", 8, true, true},       [WEFT_F8E4M3] = {"f8e4m3", 1, true, true},
-    [WEFT_F8E5M2] = {"f8e5m2", 1, true, true},
+    [WEFT_BOOL] = {"bool", 1, false, INTEGER},
+    [WEFT_U8] = {"u8", 1, false, INTEGER},
+    [WEFT_I8] = {"i8", 1, true, INTEGER},
+    [WEFT_U16] = {"u16", 2, false, INTEGER},
+    [WEFT_I16] = {"i16", 2, true, INTEGER},
+    [WEFT_U32] = {"u32", 4, false, INTEGER},
+    [WEFT_I32] = {"i32", 4, true, INTEGER},
+    [WEFT_U64] = {"u64", 8, false, INTEGER},
+    [WEFT_I64] = {"i64", 8, true, INTEGER},
+    [WEFT_F16] = {"f16", 2, true, FLOAT},
+    [WEFT_BF16] = {"bf16", 2, true, FLOAT},
+    [WEFT_F32] = {"f32", 4, true, FLOAT},
+    [WEFT_F64] = {"f64", 8, true, FLOAT},
+    [WEFT_F8E4M3] = {"f8e4m3", 1, true, FLOAT},
+    [WEFT_F8E5M2] = {"f8e5m2", 1, true, FLOAT},
+    [WEFT_F8E4M3SAT] = {"f8e4m3sat", 1, true, FLOAT},
+    [WEFT_F8E5M2SAT] = {"f8e5m2sat", 1, true, FLOAT},
+    [WEFT_F8E8M0] = {"f8e8m0", 1, false, FLOAT},
+    [WEFT_C64] = {"c64", 8, true, COMPLEX},
+    [WEFT_C128] = {"c128", 16, true, COMPLEX},
 };
 
 static const char ops[OP_COUNT + 1][5] = {
@@ -44,7 +59,12 @@ const char *weft_op_name(int op)
 
 bool dtype_is_float(int dtype)
 {
-    return dtype_exists(dtype) && dtypes[dtype].is_float;
+    return dtype_exists(dtype) && dtypes[dtype].kind == FLOAT;
+}
+
+bool dtype_is_complex(int dtype)
+{
+    return dtype_exists(dtype) && dtypes[dtype].kind == COMPLEX;
 }
 
 bool dtype_is_signed(int dtype)
@@ -77,10 +97,30 @@ bool dtype_foldable(int op, int dtype)
 {
     if (!dtype_exists(dtype) || !weft_op_name(op))
         return false;
-    bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR;
-    if (dtype == WEFT_BOOL)
-        return bits || op == WEFT_MIN || op == WEFT_MAX;
-    return !(bits && dtypes[dtype].is_float);
+    bool bits = op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR, ends = op == WEFT_MIN || op == WEFT_MAX;
+    switch (dtype) {
+    case WEFT_BOOL: return bits || ends;
+    case WEFT_F8E8M0: return ends || op == WEFT_PROD;
+    case WEFT_C64:
+    case WEFT_C128: return op == WEFT_SUM || op == WEFT_AVG;
+    default: return !(bits && dtypes[dtype].kind == FLOAT);
+    }
+}
+
+const char *dtype_folds(int dtype)
+{
+    switch (dtype) {
+    case WEFT_BOOL: return "min, max, band, bor and bxor do";
+    case WEFT_F8E8M0: return "it has no zero; prod, min and max do";
+    case WEFT_C64:
+    case WEFT_C128: return "sum and avg do";
+    default: return "bit ops take integers and bool";
+    }
+}
+
+bool dtype_castable(int from, int to)
+{
+    return dtype_exists(from) && dtype_exists(to) && (!dtype_is_complex(from) || dtype_is_complex(to));
 }
 
 int dtype_acc(int dtype)

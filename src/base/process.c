@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "base/process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,15 +43,35 @@ uint64_t process_start(int64_t pid, bool *zombie)
 
 #define PF_EXITING 0x4 /* of the kernel's flags of a task, in /proc/PID/stat */
 
-bool process_ending(int64_t pid)
+/* Has the task of this path begun to end? A task that is not there has ended. */
+static bool task_ending(const char *path)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    char text[512];
     read_text(path, text, sizeof text);
     char *at = strrchr(text, ')');
     for (int field = 2; field < 9 && at; field++)
         at = strchr(at + 1, ' ');
     return !at || strtoul(at, NULL, 10) & PF_EXITING;
+}
+
+bool process_ending(int64_t pid)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    if (!task_ending(path))
+        return false;
+    snprintf(path, sizeof path, "/proc/%lld/task", (long long)pid); /* the first thread may end before the others */
+    DIR *d = opendir(path);
+    bool ending = true;
+    for (struct dirent *e; d && ending && (e = readdir(d));) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "/proc/%lld/task/%.20s/stat", (long long)pid, e->d_name);
+        ending = task_ending(path);
+    }
+    if (d)
+        closedir(d);
+    return ending;
 }
 
 uint64_t process_net(void)

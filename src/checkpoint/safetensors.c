@@ -11,9 +11,10 @@ static const struct {
     const char *name;
     int dtype;
 } dtypes[] = {
-    {"BOOL", WEFT_BOOL}, {"U8", WEFT_U8},          {"I8", WEFT_I8},          {"U16", WEFT_U16}, {"I16", WEFT_I16},
-    {"U32", WEFT_U32},   {"I32", WEFT_I32},        {"U64", WEFT_U64},        {"I64", WEFT_I64}, {"F16", WEFT_F16},
-    {"BF16", WEFT_BF16}, {"F8_E4M3", WEFT_F8E4M3}, {"F8_E5M2", WEFT_F8E5M2}, {"F32", WEFT_F32}, {"F64", WEFT_F64},
+    {"BOOL", WEFT_BOOL},      {"U8", WEFT_U8},          {"I8", WEFT_I8},          {"U16", WEFT_U16}, {"I16", WEFT_I16},
+    {"U32", WEFT_U32},        {"I32", WEFT_I32},        {"U64", WEFT_U64},        {"I64", WEFT_I64}, {"F16", WEFT_F16},
+    {"BF16", WEFT_BF16},      {"F8_E4M3", WEFT_F8E4M3}, {"F8_E5M2", WEFT_F8E5M2}, {"F32", WEFT_F32}, {"F64", WEFT_F64},
+    {"F8_E8M0", WEFT_F8E8M0}, {"C64", WEFT_C64},
 };
 #define DTYPES (sizeof dtypes / sizeof *dtypes)
 

@@ -127,6 +127,10 @@ static int take_dims(weft_layout *l, const weft_layout_desc *d, const struct car
             __builtin_mul_overflow(bytes, room ? room : 1, &bytes) || bytes > MAX_BYTES)
             return caret_fail(w, AT(dim[i]), "the tensor with its ghosts has more than 2^62 bytes");
     }
+    int ghosted = 0;
+    for (int i = 0; i < l->ndim; i++)
+        ghosted += l->dim[i].lo || l->dim[i].hi;
+    l->faces = d->flags & WEFT_LAYOUT_FACES && ghosted > 1; /* otherwise there are no corners */
     return 0;
 }
 
@@ -144,8 +148,7 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct ca
             return caret_fail(w, AT(fold[f]), "folds[%d].op is %d, which is not an op", f, (int)in->op);
         if (!dtype_foldable((int)in->op, l->dtype))
             return caret_fail(w, AT(fold[f]), "%s does not fold %s: %s", op, weft_dtype_name(l->dtype),
-                              l->dtype == WEFT_BOOL ? "min, max, band, bor and bxor do"
-                                                    : "bit ops take integers and bool");
+                              dtype_folds(l->dtype));
         if (in->nover < 1 || in->nover > WEFT_MAX_AXES + 1)
             return caret_fail(w, AT(fold[f]), "%s folds over 1 to %d axes, not %d", op, WEFT_MAX_AXES + 1, in->nover);
         l->fold[f].op = (int)in->op;
@@ -198,13 +201,15 @@ static void describe(weft_layout *l)
                                  .axes = l->desc_axis,
                                  .naxes = l->naxes,
                                  .folds = l->desc_fold,
-                                 .nfolds = l->nfolds};
+                                 .nfolds = l->nfolds,
+                                 .flags = l->faces ? WEFT_LAYOUT_FACES : 0};
 }
 
 static uint64_t hash_layout(const weft_layout *l)
 {
     uint64_t h = hash_u64(1, (uint64_t)l->dtype);
-    h = hash_u64(h, (uint64_t)l->ndim << 32 | (uint64_t)l->naxes << 16 | (uint64_t)l->nfolds);
+    h = hash_u64(h,
+                 (uint64_t)l->faces << 48 | (uint64_t)l->ndim << 32 | (uint64_t)l->naxes << 16 | (uint64_t)l->nfolds);
     for (int i = 0; i < l->ndim; i++) {
         const struct layout_dim *d = &l->dim[i];
         bool ghosts = d->lo || d->hi;
@@ -229,6 +234,8 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
 {
     if (!weft_dtype_size((int)d->dtype))
         return caret_fail(w, AT(dtype), "dtype is %d, which is not a dtype", (int)d->dtype);
+    if (d->flags & ~(uint64_t)WEFT_LAYOUT_FACES)
+        return caret_fail(w, -1, "flags has 0x%llx, which is not a flag", (unsigned long long)d->flags);
     weft_layout *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();

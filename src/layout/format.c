@@ -53,7 +53,7 @@ int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len)
             text_put(&t, ",");
         put_dim(&t, l, &l->dim[d]);
     }
-    text_put(&t, "] @");
+    text_put(&t, l->faces ? "]+ @" : "] @");
     put_mesh(&t, l);
     for (int f = 0; f < l->nfolds; f++) {
         text_printf(&t, " +%s", weft_op_name(l->fold[f].op));

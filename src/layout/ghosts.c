@@ -23,6 +23,8 @@ static const struct scheme {
                [WEFT_HALO_RIM] = {INNER, RIM, OWN},
                [WEFT_HALO_GHOSTS] = {OWN, GHOSTS, FILLED},
                [WEFT_HALO_EDGES] = {FILLED, EDGES, ALL}};
+/* The ghosts of a layout without corners. */
+static const struct scheme faces = {OWN, GHOSTS, OWN};
 
 struct list {
     const struct run *v;
@@ -127,16 +129,32 @@ static void multiply(const struct list *lists, int ndim, weft_box *out, size_t c
     *n += total;
 }
 
-static void put_together(const struct line *lines, int ndim, enum weft_halo_part part, weft_box *out, size_t cap,
-                         size_t *n)
+/* The corners of a layout that has none: for each two dims, one product in which these are the first two with a
+ * ghost. */
+static void put_corners(const struct line *lines, int ndim, weft_box *out, size_t cap, size_t *n)
 {
-    const struct scheme *s = &schemes[part];
     struct list lists[WEFT_MAX_DIMS];
+    for (int first = 0; first < ndim; first++)
+        for (int second = first + 1; second < ndim; second++) {
+            for (int d = 0; d < ndim; d++)
+                lists[d] = list_of(&lines[d], d == first || d == second ? GHOSTS : d < second ? OWN : FILLED);
+            multiply(lists, ndim, out, cap, n);
+        }
+}
+
+static void put_together(const weft_layout *l, const struct line *lines, enum weft_halo_part part, weft_box *out,
+                         size_t cap, size_t *n)
+{
+    const struct scheme *s = part == WEFT_HALO_GHOSTS && l->faces ? &faces : &schemes[part];
+    struct list lists[WEFT_MAX_DIMS];
+    int ndim = l->ndim;
     for (int at = part == WEFT_HALO_INNER ? ndim : 0; at < ndim + (part == WEFT_HALO_INNER); at++) {
         for (int d = 0; d < ndim; d++)
             lists[d] = list_of(&lines[d], d < at ? s->a : d == at ? s->b : s->c);
         multiply(lists, ndim, out, cap, n);
     }
+    if (part == WEFT_HALO_EDGES && l->faces)
+        put_corners(lines, ndim, out, cap, n);
 }
 
 int weft_layout_halo(const weft_layout *l, int rank, enum weft_halo_part part, weft_box *out, size_t cap, size_t *n)
@@ -156,7 +174,7 @@ int weft_layout_halo(const weft_layout *l, int rank, enum weft_halo_part part, w
     for (int d = 0; d < l->ndim && index >= 0 && !rc; d++)
         rc = make_line(l, d, layout_piece(l, index, d), &arena, &lines[d]);
     if (!rc && index >= 0)
-        put_together(lines, l->ndim, part, out, cap, &boxes);
+        put_together(l, lines, part, out, cap, &boxes);
     arena_free(&arena);
     if (!rc)
         *n = boxes;

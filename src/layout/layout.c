@@ -123,7 +123,7 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
     if (a == b)
         return true;
     if (!a || !b || a->hash != b->hash || a->dtype != b->dtype || a->ndim != b->ndim || a->naxes != b->naxes ||
-        a->nfolds != b->nfolds)
+        a->nfolds != b->nfolds || a->faces != b->faces)
         return false;
     for (int i = 0; i < a->ndim; i++)
         if (!same_dim(&a->dim[i], &b->dim[i]))

@@ -51,6 +51,7 @@ struct weft_layout {
     struct layout_axis axis[WEFT_MAX_AXES];
     struct layout_fold fold[WEFT_MAX_AXES + 1];
     bool ghost_terms; /* some fold is over the ghosts */
+    bool faces;       /* slots that are ghosts in two or more dims do not count; such dims exist */
     size_t nsegs;
     struct layout_seg *by_index, *by_rank; /* the same segments in two orders */
     uint64_t hash;                         /* of all that the layout means, with the names of axes */
@@ -86,6 +87,11 @@ int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct r
 /* All slots of a piece that have an element, ghosts included, in order of place. Runs out->v[*first .. *first +
  * *ninner) are the interior. Periodic ghosts may repeat a position. */
 int layout_piece_slots(const weft_layout *l, int dim, int64_t piece, struct runs *out, size_t *first, size_t *ninner);
+/* Is a place in a piece a ghost? `inner` is the extent of the piece's interior. */
+static inline bool layout_piece_ghost(const weft_layout *l, int dim, int64_t inner, int64_t place)
+{
+    return place < l->dim[dim].lo || place >= l->dim[dim].lo + inner;
+}
 /* Extent of the local buffer along a dim (0 for an empty piece: it has no ghosts), and of the interior. */
 int64_t layout_piece_extent(const weft_layout *l, int dim, int64_t piece, int64_t *inner);
 

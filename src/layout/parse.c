@@ -311,10 +311,14 @@ static int scan(struct scan *t)
     int dtype = dtype_parse(t->s + t->pos, n);
     t->w.dtype = t->pos;
     if (!dtype)
-        return not_a_word(t, n, "a dtype", "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2");
+        return not_a_word(
+            t, n, "a dtype",
+            "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f8e4m3sat f8e5m2sat f8e8m0 c64 c128");
     t->desc.dtype = (enum weft_dtype)dtype;
     t->pos += (int)n;
     int rc = dims(t);
+    if (!rc && eat(t, '+'))
+        t->desc.flags = WEFT_LAYOUT_FACES;
     if (!rc)
         rc = mesh(t);
     while (!rc && eat(t, '+'))

@@ -70,8 +70,10 @@ static int take_piece(void *arg, int64_t piece)
         rc = intersect_slots(g->j, g->dim, piece, &slots);
         runs = &slots.first;
     }
-    for (size_t i = 0; i < runs->n && !rc; i++)
-        rc = add_owned(g->j, g->out, (struct owned){piece, runs->v[i], ghost && ghost[i]});
+    for (size_t i = 0; i < runs->n && !rc; i++) {
+        bool is = g->source ? ghost && ghost[i] : layout_piece_ghost(g->j->dst, g->dim, slots.inner, runs->v[i].to);
+        rc = add_owned(g->j, g->out, (struct owned){piece, runs->v[i], is});
+    }
     return rc;
 }
 
@@ -120,11 +122,11 @@ static int put_cell(const struct job *j, struct cells *out, const struct pair_ru
             c.term[c.nterms++] = (struct cell_term){o->piece, o->r.to + (r->at - o->r.at), r->step, o->ghost};
         }
     if (!dst)
-        c.dest[c.ndests++] = (struct cell_dest){dest->piece, r->b, r->bstep};
+        c.dest[c.ndests++] = (struct cell_dest){dest->piece, r->b, r->bstep, false};
     for (size_t i = 0; dst && i < dst->n; i++)
         if (covers(&dst->v[i], lo, hi)) {
             const struct owned *o = &dst->v[i];
-            c.dest[c.ndests++] = (struct cell_dest){o->piece, o->r.to + (r->at - o->r.at), r->step};
+            c.dest[c.ndests++] = (struct cell_dest){o->piece, o->r.to + (r->at - o->r.at), r->step, o->ghost};
         }
     return c.nterms && c.ndests ? add_cell(j, out, c) : 0;
 }

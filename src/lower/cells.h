@@ -11,6 +11,7 @@ struct cell_term {
 };
 struct cell_dest {
     int64_t piece, b, bstep; /* a piece of the destination, and where the cell's first slot is in it */
+    bool ghost;
 };
 struct cell {
     int64_t at, len, n, step;

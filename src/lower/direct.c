@@ -8,8 +8,9 @@ struct pair {
     const struct job *j;
     const struct slots *slots; /* if this rank is the destination */
     const struct pair_runs *runs[WEFT_MAX_DIMS];
-    struct pair_runs cut;    /* the cut dim's runs within the current stretch */
-    struct feed_cut stretch; /* the current stretch, with the rank at the other end */
+    int64_t inner[WEFT_MAX_DIMS]; /* of the destination's piece: extents of its interior */
+    struct pair_runs cut;         /* the cut dim's runs within the current stretch */
+    struct feed_cut stretch;      /* the current stretch, with the rank at the other end */
     bool local;
 };
 
@@ -54,14 +55,18 @@ static int put_box(void *arg, const struct span *box)
     return rc ? rc : emit_dups(j, p->slots, box, false, node, c->stage);
 }
 
-static int walk_runs(struct pair *p, int dim, struct span *box)
+/* `ghosts`: in how many of the dims so far the box is of ghosts. */
+static int walk_runs(struct pair *p, int dim, int ghosts, struct span *box)
 {
+    const weft_layout *dst = p->j->dst;
+    if (dst->faces && ghosts > 1)
+        return 0; /* a corner */
     if (dim == p->j->ndim)
         return p->local ? emit_local(p->j, p->slots, box) : emit_cut(p->j, box, put_box, p);
     const struct pair_runs *r = p->runs[dim];
     for (size_t i = 0; i < r->n; i++) {
         emit_span_of(&r->v[i], &box[dim]);
-        int rc = walk_runs(p, dim + 1, box);
+        int rc = walk_runs(p, dim + 1, ghosts + layout_piece_ghost(dst, dim, p->inner[dim], box[dim].b), box);
         if (rc)
             return rc;
     }
@@ -83,7 +88,7 @@ static int take_cut(void *arg, const struct feed_cut *c)
             p.runs[p.j->cut] = &p.cut;
         }
     }
-    return walk_runs(&p, 0, box);
+    return walk_runs(&p, 0, 0, box);
 }
 
 int lower_direct_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
@@ -93,13 +98,14 @@ int lower_direct_pair(const struct job *j, const struct slots *slots, const stru
     int64_t other = 1;
     for (int d = 0; d < j->ndim; d++) {
         p.runs[d] = runs[d];
+        layout_piece_extent(j->dst, d, layout_piece(j->dst, t, d), &p.inner[d]);
         if (d != j->cut)
             other *= runs_pair_count(runs[d]);
     }
     if (slots && feed_has(j, s, j->d->rank)) {
         struct span box[WEFT_MAX_DIMS];
         p.local = true;
-        return walk_runs(&p, 0, box);
+        return walk_runs(&p, 0, 0, box);
     }
     int64_t length = 1, first = 0;
     if (j->cut >= 0) {

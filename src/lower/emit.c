@@ -104,15 +104,18 @@ static int put_dup(const struct job *j, const struct span *from, const struct sp
 }
 
 /* Walks through all ways to take, in each dim, the first slot or one of the others. `moved`: some dim took another slot
- * than the first. */
+ * than the first; `ghosts`: in how many dims the slots are ghosts. */
 static int walk_dups(const struct job *j, const struct slots *slots, int dim, struct span *from, struct span *to,
-                     bool moved, bool from_src, uint32_t dep, int32_t stage)
+                     bool moved, int ghosts, bool from_src, uint32_t dep, int32_t stage)
 {
+    if (j->dst->faces && ghosts > 1)
+        return 0;
     if (dim == j->ndim)
         return moved ? put_dup(j, from, to, from_src, dep, stage) : 0;
     struct span whole = from[dim];
     to[dim] = whole;
-    int rc = walk_dups(j, slots, dim + 1, from, to, moved, from_src, dep, stage);
+    int first = layout_piece_ghost(j->dst, dim, slots[dim].inner, whole.b);
+    int rc = walk_dups(j, slots, dim + 1, from, to, moved, ghosts + first, from_src, dep, stage);
     for (size_t i = 0; i < slots[dim].ndup && !rc; i++) {
         const struct dup *u = &slots[dim].dup[i];
         int64_t shift = u->from - u->at;               /* place minus position, for positions that this dup repeats */
@@ -125,7 +128,7 @@ static int walk_dups(const struct job *j, const struct slots *slots, int dim, st
                 .at = lo, .len = hi - lo, .n = 1, .a = whole.a + k * whole.astep + (lo - at), .b = lo + shift};
             to[dim] = from[dim];
             to[dim].b = u->to + (lo - u->at);
-            rc = walk_dups(j, slots, dim + 1, from, to, true, from_src, dep, stage);
+            rc = walk_dups(j, slots, dim + 1, from, to, true, ghosts + 1, from_src, dep, stage);
         }
     }
     from[dim] = whole;
@@ -143,7 +146,7 @@ int emit_dups(const struct job *j, const struct slots *slots, const struct span 
     struct span from[WEFT_MAX_DIMS], to[WEFT_MAX_DIMS];
     for (int i = 0; i < j->ndim; i++)
         from[i] = box[i];
-    return walk_dups(j, slots, 0, from, to, false, from_src, dep, stage);
+    return walk_dups(j, slots, 0, from, to, false, 0, from_src, dep, stage);
 }
 
 int emit_local(const struct job *j, const struct slots *slots, const struct span *box)
@@ -169,7 +172,7 @@ struct fill {
 };
 
 /* Fills the product of the chosen runs: the interior in dims before `edge`, the ghosts in `edge`, and all slots in
- * later dims. */
+ * later dims (without corners: the interior there too). */
 static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
 {
     if (dim == f->j->ndim) {
@@ -178,7 +181,7 @@ static int fill_boxes(const struct fill *f, int dim, int edge, struct span *box)
     }
     for (size_t i = 0; i < f->all[dim].n; i++) {
         bool inner = i >= f->first[dim] && i < f->first[dim] + f->ninner[dim];
-        if ((dim < edge && !inner) || (dim == edge && inner))
+        if (dim == edge ? inner : !inner && (dim < edge || f->j->dst->faces))
             continue;
         const struct run *r = &f->all[dim].v[i];
         box[dim] =
@@ -235,10 +238,11 @@ int emit_identity(const struct job *j)
             return 0;
     }
     int ghosts = by_ghosts < by_axes ? by_ghosts : by_axes, rc = 0;
-    if (by_axes < l->nfolds) { /* all slots, interior first */
+    if (by_axes < l->nfolds) { /* all slots if there is one product of them, otherwise the interior first */
+        bool all = by_axes <= by_ghosts && !l->faces;
         f.op = l->fold[by_axes].op;
-        rc = fill_boxes(&f, 0, by_axes <= by_ghosts ? -1 : j->ndim, box);
-        if (by_axes <= by_ghosts)
+        rc = fill_boxes(&f, 0, all ? -1 : j->ndim, box);
+        if (all)
             return rc;
     }
     f.op = l->fold[ghosts].op;

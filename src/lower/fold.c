@@ -60,14 +60,18 @@ static int order_dests(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* The k-th way to pick one entry in each dim: the digits of k. */
-static void pick(const struct box *x, bool terms, size_t k, size_t *digit)
+/* The k-th way to pick one entry in each dim: the digits of k. False: the side has no corners, and this is one. */
+static bool pick(const struct box *x, bool terms, size_t k, size_t *digit)
 {
+    int ghosts = 0;
     for (int d = x->j->ndim - 1; d >= 0; d--) {
-        size_t n = terms ? x->cell[d]->nterms : x->cell[d]->ndests;
+        const struct cell *c = x->cell[d];
+        size_t n = terms ? c->nterms : c->ndests;
         digit[d] = k % n;
         k /= n;
+        ghosts += terms ? c->term[digit[d]].ghost : c->dest[digit[d]].ghost;
     }
+    return ghosts < 2 || !(terms ? x->j->src : x->j->dst)->faces;
 }
 
 static int fill_terms(struct box *x)
@@ -77,15 +81,15 @@ static int fill_terms(struct box *x)
     size_t slots = 1;
     for (int d = 0; d < j->ndim; d++)
         slots *= x->cell[d]->nterms;
-    x->nterms = slots * (size_t)j->s_terms;
-    x->term = arena_alloc(j->arena, x->nterms * sizeof *x->term);
+    x->term = arena_alloc(j->arena, slots * (size_t)j->s_terms * sizeof *x->term);
     if (!x->term)
         return error_nomem();
     size_t n = 0, digit[WEFT_MAX_DIMS];
     for (size_t k = 0; k < slots; k++) {
         struct term t = {.buf = PLAN_NONE, .node = DRAFT_NONE};
         int64_t index = 0;
-        pick(x, true, k, digit);
+        if (!pick(x, true, k, digit))
+            continue;
         for (int d = 0; d < j->ndim; d++) {
             const struct cell_term *c = &x->cell[d]->term[digit[d]];
             int64_t extent = layout_piece_extent(l, d, c->piece, NULL);
@@ -103,6 +107,7 @@ static int fill_terms(struct box *x)
             x->term[n++] = t;
         }
     }
+    x->nterms = n;
     qsort(x->term, n, sizeof *x->term, order_terms);
     return 0;
 }
@@ -166,7 +171,8 @@ static int fill_dests(struct box *x)
     for (size_t k = 0; k < pieces; k++) {
         struct dest t = {0};
         int64_t index = 0;
-        pick(x, false, k, digit);
+        if (!pick(x, false, k, digit))
+            continue;
         for (int d = 0; d < j->ndim; d++) {
             const struct cell_dest *c = &x->cell[d]->dest[digit[d]];
             index += layout_piece_offset(l, d, c->piece);
@@ -183,6 +189,7 @@ static int fill_dests(struct box *x)
     x->ndests = n;
     for (x->nfolders = 1; x->nfolders < n && x->dest[x->nfolders].holds == x->dest[0].holds; x->nfolders++)
         ;
+    x->me = NULL;
     for (size_t i = 0; i < n && !x->source; i++)
         if (x->dest[i].rank == j->d->rank)
             x->me = &x->dest[i];
@@ -467,16 +474,19 @@ static int copy_box(const struct box *x)
 {
     const struct job *j = x->j;
     const struct term *owner = &x->term[0];
+    if (x->source && !holds_term(x, j->d->rank, owner))
+        return 0; /* this rank has the box as a corner that is no term */
     struct pair_run run[WEFT_MAX_DIMS];
     struct pair_runs one[WEFT_MAX_DIMS];
     const struct pair_runs *runs[WEFT_MAX_DIMS];
     size_t pieces = 1, digit[WEFT_MAX_DIMS];
-    int64_t s_piece = j->cut < 0 ? 0 : x->cell[j->cut]->term[0].piece;
+    int64_t s_piece = j->cut < 0 ? 0 : layout_piece(j->src, owner->index, j->cut);
     for (int d = 0; d < j->ndim; d++)
         pieces *= x->cell[d]->ndests;
     for (size_t k = 0; k < pieces; k++) {
         int64_t t = 0;
-        pick(x, false, k, digit);
+        if (!pick(x, false, k, digit))
+            continue;
         for (int d = 0; d < j->ndim; d++) {
             const struct cell_dest *c = &x->cell[d]->dest[digit[d]];
             const struct span *v = &x->span[d];
@@ -504,8 +514,8 @@ static int do_box(struct box *x)
         rc = fill_dests(x);
     if (!rc && x->source)
         rc = find_mine(x);
-    if (rc)
-        return rc;
+    if (rc || (x->source ? !x->nmine : !x->me))
+        return rc; /* a rank that has the box as a corner takes no part */
     int64_t k = (int64_t)x->nfolders, replicas = j->s_replicas, bytes = (int64_t)weft_dtype_size(j->src->dtype);
     for (int d = 0; d < j->ndim; d++)
         bytes *= box_extent(x, d);

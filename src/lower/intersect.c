@@ -53,6 +53,7 @@ int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *o
 {
     const struct layout_dim *d = &j->dst->dim[dim];
     *out = (struct slots){.first = {.arena = j->arena}};
+    layout_piece_extent(j->dst, dim, piece, &out->inner);
     if ((!d->lo && !d->hi) || j->dst->ghost_terms)
         return layout_piece_interior(j->dst, dim, piece, &out->first);
     struct runs all = {.arena = j->arena};

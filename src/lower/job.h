@@ -44,9 +44,10 @@ struct dup {
     int64_t at, len, to, from;
 };
 struct slots {
-    struct runs first; /* every position once, with its place in the buffer */
-    struct dup *dup;   /* further places of the same positions */
+    struct runs first; /* every position once, with its place in the buffer; no run has ghosts and interior */
+    struct dup *dup;   /* further places of the same positions: ghosts */
     size_t ndup, cap;
+    int64_t inner; /* extent of the piece's interior */
 };
 /* The slots of a destination's piece that get values. */
 int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *out);

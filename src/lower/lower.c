@@ -1,6 +1,7 @@
 /* weft_lower: the list of passes. It is pure: all decisions are made with integers, and ties are broken by rank. */
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/sized.h"
@@ -28,6 +29,12 @@ static int check_move(const weft_move *m, size_t i)
             "lower: tensor %zu '%s' has two different shapes: %s -> %s (a move cannot reshape or transpose)", i, name,
             a, b);
     }
+    if (!dtype_castable(m->src->dtype, m->dst->dtype))
+        return error_set(
+            WEFT_EINVAL,
+            "lower: tensor %zu '%s': there is no cast from %s to %s, because a real number has no imaginary "
+            "part (move the parts as a last dim of 2)",
+            i, name, weft_dtype_name(m->src->dtype), weft_dtype_name(m->dst->dtype));
     for (int f = 0; f < m->dst->nfolds; f++)
         if (m->dst->fold[f].op == WEFT_AVG)
             return error_set(WEFT_EINVAL,

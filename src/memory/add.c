@@ -78,10 +78,14 @@ void memory_add(void *dst, const void *src, int dtype, size_t n)
     case WEFT_I64: add_u64(dst, src, n); break;
     case WEFT_F32: add_f32(dst, src, n); break;
     case WEFT_F64: add_f64(dst, src, n); break;
+    case WEFT_C64: add_f32(dst, src, 2 * n); break;
+    case WEFT_C128: add_f64(dst, src, 2 * n); break;
     case WEFT_F16:
     case WEFT_BF16: add_narrow_16(dst, src, dtype, n); break;
     case WEFT_F8E4M3:
-    case WEFT_F8E5M2: add_narrow_8(dst, src, dtype, n); break;
+    case WEFT_F8E5M2:
+    case WEFT_F8E4M3SAT:
+    case WEFT_F8E5M2SAT: add_narrow_8(dst, src, dtype, n); break;
     default: break;
     }
 }

@@ -1,6 +1,7 @@
-/* Casts of runs. If there is no loop from one dtype to the other, one of them is f16, bf16 or f8. Then the cast goes
- * through a block of f32 that stays in the first-level cache, rounded to odd where f32 cannot hold the source (see
- * half.h). */
+/* Casts of runs. If there is no loop from one dtype to the other, one of them is f16, bf16 or f8, or the target is
+ * complex. Then the cast goes through a block of f32 that stays in the first-level cache, rounded to odd where f32
+ * cannot hold the source (see half.h). On the way to c128 it goes through f64 instead, if the source has a loop to f64.
+ */
 #include "memory/cast.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
                        cast_loop *first, size_t n)
 {
-    float block[1024];
+    double block[512];
     const size_t most = sizeof block / sizeof *block;
     for (size_t i = 0; i < n; i += most) {
         size_t k = n - i < most ? n - i : most;
@@ -23,13 +24,14 @@ static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, cons
     }
 }
 
-/* The loops of a cast that has no loop of its own: to f32, and *second from there. */
-static cast_loop *cast_steps(int to, int from, cast_loop **second)
+/* The loops of a cast that has no loop of its own: to *mid, and *second from there. */
+static cast_loop *cast_steps(int to, int from, int *mid, cast_loop **second)
 {
     const struct kernels *k = memory_level_kernels();
     bool narrow = dtype_is_float(to) && weft_dtype_size(to) < 4;
-    *second = k->cast[WEFT_F32][to];
-    return narrow && k->odd[from] ? k->odd[from] : k->cast[from][WEFT_F32];
+    *mid = to == WEFT_C128 && k->cast[from][WEFT_F64] ? WEFT_F64 : WEFT_F32;
+    *second = k->cast[*mid][to];
+    return narrow && k->odd[from] ? k->odd[from] : k->cast[from][*mid];
 }
 
 void cast_run(void *dst, int to, const void *src, int from, size_t n)
@@ -40,7 +42,8 @@ void cast_run(void *dst, int to, const void *src, int from, size_t n)
     } else if (to == from) {
         memmove(dst, src, n * weft_dtype_size(to));
     } else {
-        cast_loop *second, *first = cast_steps(to, from, &second);
+        int mid;
+        cast_loop *second, *first = cast_steps(to, from, &mid, &second);
         cast_twice(dst, weft_dtype_size(to), second, src, weft_dtype_size(from), first, n);
     }
 }
@@ -48,16 +51,17 @@ void cast_run(void *dst, int to, const void *src, int from, size_t n)
 /* The hardware finds no pattern in short rows: some rows ahead are prefetched. */
 bool cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows)
 {
-    float block[2048]; /* some rows between two casts */
+    double block[1024]; /* some rows between two casts */
+    int mid = from;
     cast_loop *first = memory_level_kernels()->cast[from][to], *second = NULL;
     const int64_t bytes = (int64_t)(n * weft_dtype_size(from)), most = 1 + 1024 / bytes;
-    const int64_t row = (int64_t)(n * sizeof *block);
     unsigned char *d = dst;
     const unsigned char *s = src;
-    if (!first && most * row > (int64_t)sizeof block)
-        return false;
     if (!first)
-        first = cast_steps(to, from, &second);
+        first = cast_steps(to, from, &mid, &second);
+    const int64_t row = (int64_t)(n * weft_dtype_size(mid));
+    if (second && most * row > (int64_t)sizeof block)
+        return false;
     for (int64_t left = (int64_t)rows; left > 0; left -= most) {
         int64_t k = left < most ? left : most;
         if (sstep != bytes)
@@ -103,7 +107,7 @@ bool cast_is_move(int to, int from)
     if (to == from)
         return to != WEFT_BOOL;
     return to != WEFT_BOOL && from != WEFT_BOOL && !dtype_is_float(to) && !dtype_is_float(from) &&
-           weft_dtype_size(to) == weft_dtype_size(from);
+           !dtype_is_complex(to) && weft_dtype_size(to) == weft_dtype_size(from);
 }
 
 void memory_cast_one(void *dst, int to, const void *src, int from)

@@ -9,7 +9,7 @@
 typedef void cast_loop(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows);
 
 /* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint. If both dtypes have the same size they
- * may also be the same run. to == from is allowed; for bool it writes 0 or 1. */
+ * may also be the same run. to == from is allowed; for bool it writes 0 or 1. dtype_castable(from, to) holds. */
 void cast_run(void *dst, int to, const void *src, int from, size_t n);
 
 /* cast_run for `rows` rows, dstep and sstep bytes apart, if one loop does it: false if none does. */

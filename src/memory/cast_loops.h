@@ -1,6 +1,6 @@
 /* Loops of casts, compiled once for each level (see kernels.h). Each pair of the eleven types that machines compute
- * with has its own loop. f16, bf16 and f8 have loops to and from f32, and among each other if vectors can hold them
- * (wide_loops.h). */
+ * with has its own loop. f16, bf16 and f8 have loops to and from f32, and most of them among each other if vectors can
+ * hold them (wide_loops.h). Complex dtypes have loops from f32 and f64, and between each other. */
 #ifndef WEFT_MEMORY_CAST_LOOPS_H
 #define WEFT_MEMORY_CAST_LOOPS_H
 #include "memory/half.h"
@@ -67,7 +67,23 @@ NARROW_CASTS(f16)
 NARROW_CASTS(bf16)
 NARROW_CASTS(f8e4m3)
 NARROW_CASTS(f8e5m2)
+CAST(f32, f8e4m3sat, half_to_f8e4m3sat(x))
+CAST(f32, f8e5m2sat, half_to_f8e5m2sat(x))
+NARROW_CASTS(f8e8m0)
 #endif
+
+CAST(f32, c64, ((raw_c64){x, 0}))
+CAST(f64, c64, ((raw_c64){(float)x, 0}))
+CAST(f32, c128, ((raw_c128){x, 0}))
+CAST(f64, c128, ((raw_c128){x, 0}))
+/* Complex to complex: twice as many reals. */
+#define CAST_REALS(S, D, s, d)                                                                              \
+    static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
+    {                                                                                                       \
+        s##_to_##d(dst, dstep, src, sstep, 2 * n, rows);                                                    \
+    }
+CAST_REALS(c64, c128, f32, f64)
+CAST_REALS(c128, c64, f64, f32)
 
 /* To f32, rounded to odd. */
 #define ODD(S, how) CAST_ROWS(S##_to_odd, S, f32, half_odd_##how(x))
@@ -81,31 +97,43 @@ ODD(f64, f64)
     [WEFT_BOOL] = S##_to_b8, [WEFT_U8] = S##_to_u8, [WEFT_I8] = S##_to_i8, [WEFT_U16] = S##_to_u16,     \
     [WEFT_I16] = S##_to_i16, [WEFT_U32] = S##_to_u32, [WEFT_I32] = S##_to_i32, [WEFT_U64] = S##_to_u64, \
     [WEFT_I64] = S##_to_i64, [WEFT_F32] = S##_to_f32, [WEFT_F64] = S##_to_f64
+#define CAST_HALVES(S) [WEFT_F16] = S##_to_f16, [WEFT_BF16] = S##_to_bf16
+#define CAST_BYTES(S)                                                                                  \
+    [WEFT_F8E4M3] = S##_to_f8e4m3, [WEFT_F8E5M2] = S##_to_f8e5m2, [WEFT_F8E4M3SAT] = S##_to_f8e4m3sat, \
+    [WEFT_F8E5M2SAT] = S##_to_f8e5m2sat, [WEFT_F8E8M0] = S##_to_f8e8m0
+#define CAST_COMPLEX(S) [WEFT_C64] = S##_to_c64, [WEFT_C128] = S##_to_c128
 #ifdef WIDE
-#define CAST_OTHERS(S, T, t, U, u, V, v) , [WEFT_##T] = S##_to_##t, [WEFT_##U] = S##_to_##u, [WEFT_##V] = S##_to_##v
+#define CAST_F16 , [WEFT_BF16] = f16_to_bf16, CAST_BYTES(f16)
+#define CAST_BF16 , [WEFT_F16] = bf16_to_f16, CAST_BYTES(bf16)
+#define CAST_F8E4M3 , CAST_HALVES(f8e4m3), [WEFT_F8E5M2] = f8e4m3_to_f8e5m2, [WEFT_F8E5M2SAT] = f8e4m3_to_f8e5m2
+#define CAST_F8E5M2 , CAST_HALVES(f8e5m2), [WEFT_F8E4M3] = f8e5m2_to_f8e4m3, [WEFT_F8E4M3SAT] = f8e5m2_to_f8e4m3sat
+#define CAST_F8E8M0 , CAST_HALVES(f8e8m0)
 #else
-#define CAST_OTHERS(S, T, t, U, u, V, v)
+#define CAST_F16
+#define CAST_BF16
+#define CAST_F8E4M3
+#define CAST_F8E5M2
+#define CAST_F8E8M0
 #endif
-
 #ifdef WIDE_ODD
-#define CAST_F64 \
-    , [WEFT_F16] = f64_to_f16, [WEFT_BF16] = f64_to_bf16, [WEFT_F8E4M3] = f64_to_f8e4m3, [WEFT_F8E5M2] = f64_to_f8e5m2
+#define CAST_F64 , CAST_HALVES(f64), CAST_BYTES(f64)
 #else
 #define CAST_F64
 #endif
 
-#define CAST_TABLE                                                                                              \
-    {                                                                                                           \
-        [WEFT_BOOL] = {CAST_ROW(b8)}, [WEFT_U8] = {CAST_ROW(u8)}, [WEFT_I8] = {CAST_ROW(i8)},                   \
-        [WEFT_U16] = {CAST_ROW(u16)}, [WEFT_I16] = {CAST_ROW(i16)}, [WEFT_U32] = {CAST_ROW(u32)},               \
-        [WEFT_I32] = {CAST_ROW(i32)}, [WEFT_U64] = {CAST_ROW(u64)}, [WEFT_I64] = {CAST_ROW(i64)},               \
-        [WEFT_F32] = {CAST_ROW(f32), [WEFT_F16] = f32_to_f16, [WEFT_BF16] = f32_to_bf16,                        \
-                      [WEFT_F8E4M3] = f32_to_f8e4m3, [WEFT_F8E5M2] = f32_to_f8e5m2},                            \
-        [WEFT_F64] = {CAST_ROW(f64) CAST_F64},                                                                  \
-        [WEFT_F16] = {[WEFT_F32] = f16_to_f32 CAST_OTHERS(f16, BF16, bf16, F8E4M3, f8e4m3, F8E5M2, f8e5m2)},    \
-        [WEFT_BF16] = {[WEFT_F32] = bf16_to_f32 CAST_OTHERS(bf16, F16, f16, F8E4M3, f8e4m3, F8E5M2, f8e5m2)},   \
-        [WEFT_F8E4M3] = {[WEFT_F32] = f8e4m3_to_f32 CAST_OTHERS(f8e4m3, F16, f16, BF16, bf16, F8E5M2, f8e5m2)}, \
-        [WEFT_F8E5M2] = {[WEFT_F32] = f8e5m2_to_f32 CAST_OTHERS(f8e5m2, F16, f16, BF16, bf16, F8E4M3, f8e4m3)}, \
+#define CAST_TABLE                                                                                                    \
+    {                                                                                                                 \
+        [WEFT_BOOL] = {CAST_ROW(b8)}, [WEFT_U8] = {CAST_ROW(u8)}, [WEFT_I8] = {CAST_ROW(i8)},                         \
+        [WEFT_U16] = {CAST_ROW(u16)}, [WEFT_I16] = {CAST_ROW(i16)}, [WEFT_U32] = {CAST_ROW(u32)},                     \
+        [WEFT_I32] = {CAST_ROW(i32)}, [WEFT_U64] = {CAST_ROW(u64)}, [WEFT_I64] = {CAST_ROW(i64)},                     \
+        [WEFT_F32] = {CAST_ROW(f32), CAST_HALVES(f32), CAST_BYTES(f32), CAST_COMPLEX(f32)},                           \
+        [WEFT_F64] = {CAST_ROW(f64), CAST_COMPLEX(f64) CAST_F64}, [WEFT_F16] = {[WEFT_F32] = f16_to_f32 CAST_F16},    \
+        [WEFT_BF16] = {[WEFT_F32] = bf16_to_f32 CAST_BF16}, [WEFT_F8E4M3] = {[WEFT_F32] = f8e4m3_to_f32 CAST_F8E4M3}, \
+        [WEFT_F8E5M2] = {[WEFT_F32] = f8e5m2_to_f32 CAST_F8E5M2},                                                     \
+        [WEFT_F8E4M3SAT] = {[WEFT_F32] = f8e4m3_to_f32 CAST_F8E4M3},                                                  \
+        [WEFT_F8E5M2SAT] = {[WEFT_F32] = f8e5m2_to_f32 CAST_F8E5M2},                                                  \
+        [WEFT_F8E8M0] = {[WEFT_F32] = f8e8m0_to_f32 CAST_F8E8M0}, [WEFT_C64] = {[WEFT_C128] = c64_to_c128},           \
+        [WEFT_C128] = {[WEFT_C64] = c128_to_c64},                                                                     \
     }
 #define ODD_TABLE                                                                                           \
     {                                                                                                       \

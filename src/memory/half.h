@@ -41,7 +41,7 @@ static inline uint32_t half_pick(int ok, uint32_t a, uint32_t b)
 struct half_format {
     int mant, bias;
     int gap;       /* mantissa bits that f32 has more */
-    uint32_t inf;  /* code of infinity, or of NaN if the format has no infinity */
+    uint32_t inf;  /* code of what is too large: infinity, or NaN if the format has no infinity */
     uint32_t nan;  /* code of the NaN that is written */
     uint32_t keep; /* bits of a NaN's payload that are kept, as processors do */
     uint32_t over; /* the least f32, as bits, that rounds beyond the largest value */
@@ -50,6 +50,9 @@ struct half_format {
 #define HALF_F16 ((struct half_format){10, 15, 16, 0x7c00, 0x7e00, 0x1ff, 0x477ff000})
 #define HALF_F8E4M3 ((struct half_format){3, 7, 24, 0x7f, 0x7f, 0, 0x43e80001})
 #define HALF_F8E5M2 ((struct half_format){2, 15, 24, 0x7c, 0x7e, 0, 0x47700000})
+/* For half_narrow only: the largest value takes the place of infinity. */
+#define HALF_F8E4M3SAT ((struct half_format){3, 7, 24, 0x7e, 0x7f, 0, 0x43e80001})
+#define HALF_F8E5M2SAT ((struct half_format){2, 15, 24, 0x7b, 0x7e, 0, 0x47700000})
 
 /* Rounds to nearest even. Subnormals: adding the power of two whose last place is the format's
  * smallest step lets the FPU round there; the low bits of the sum are the mantissa. */
@@ -84,34 +87,33 @@ static inline float half_widen(uint32_t code, struct half_format f)
     return half_float(r | (code & sign) << f.gap);
 }
 
-static inline uint16_t half_to_f16(float x)
+#define HALF_PAIR(T, C, narrow, widen)           \
+    static inline C half_to_##T(float x)         \
+    {                                            \
+        return (C)half_narrow(x, HALF_##narrow); \
+    }                                            \
+    static inline float half_from_##T(C c)       \
+    {                                            \
+        return half_widen(c, HALF_##widen);      \
+    }
+HALF_PAIR(f16, uint16_t, F16, F16)
+HALF_PAIR(f8e4m3, uint8_t, F8E4M3, F8E4M3)
+HALF_PAIR(f8e5m2, uint8_t, F8E5M2, F8E5M2)
+HALF_PAIR(f8e4m3sat, uint8_t, F8E4M3SAT, F8E4M3)
+HALF_PAIR(f8e5m2sat, uint8_t, F8E5M2SAT, F8E5M2)
+
+/* Code c of f8e8m0 is 2^(c - 127), and 255 is NaN. The sign is dropped, and zero becomes the smallest code. A mantissa
+ * of 1.5 or more rounds up. f32 subnormals follow PyTorch's rule: what exceeds 2^-127 rounds up. What rounds to 2^128,
+ * and infinity, become NaN. */
+static inline uint8_t half_to_f8e8m0(float x)
 {
-    return (uint16_t)half_narrow(x, HALF_F16);
+    uint32_t u = half_bits(x) & 0x7fffffff;
+    return (uint8_t)(half_pick(u > 0x7f800000, 0x7f800000, u + 0x3fffff + (u >= 0x800000)) >> 23);
 }
 
-static inline float half_from_f16(uint16_t c)
+static inline float half_from_f8e8m0(uint8_t c)
 {
-    return half_widen(c, HALF_F16);
-}
-
-static inline uint8_t half_to_f8e4m3(float x)
-{
-    return (uint8_t)half_narrow(x, HALF_F8E4M3);
-}
-
-static inline float half_from_f8e4m3(uint8_t c)
-{
-    return half_widen(c, HALF_F8E4M3);
-}
-
-static inline uint8_t half_to_f8e5m2(float x)
-{
-    return (uint8_t)half_narrow(x, HALF_F8E5M2);
-}
-
-static inline float half_from_f8e5m2(uint8_t c)
-{
-    return half_widen(c, HALF_F8E5M2);
+    return half_float((uint32_t)c << 23 | ((uint8_t)(c + 1) < 2 ? 0x400000u : 0));
 }
 
 static inline uint16_t half_to_bf16(float x)

@@ -26,7 +26,8 @@ int64_t memory_tile_count(const struct memory_tile *t); /* elements; 0 if some l
 /* dst[...] = cast(src[...]): to == from moves bytes. The two must not overlap, unless they are the same
  * addresses element by element. Casts round to nearest, ties to even. From float to integer they truncate
  * and saturate, and NaN becomes 0. Integers wrap. To bool, all values except zero are true. A float that is too large
- * becomes an infinity, or NaN in f8e4m3, which has no infinity. */
+ * becomes an infinity, NaN in f8e4m3, which has no infinity, or the largest value in f8e4m3sat and f8e5m2sat. Real
+ * numbers become complex ones with the imaginary part 0; there is no cast from complex to real. f8e8m0: see half.h. */
 void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
 /* Moves n units of `unit` bytes, which are dstep and sstep bytes apart: for short stretches of one loop. */
@@ -42,9 +43,9 @@ void memory_copy_nontemporal(void *dst, const void *src, size_t bytes);
 void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest integer, max -inf or the
- * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 has no infinity: its largest and smallest values are
- * used. Uses operand 0's strides. The identity of sum is +0; a fold starts with its first term, so a sum of -0 alone
- * stays -0. */
+ * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 and f8e8m0 have no infinity: their largest and smallest
+ * values are used. Uses operand 0's strides. The identity of sum is +0; a fold starts with its first term, so a sum of
+ * -0 alone stays -0. */
 void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int op);
 
 struct memory_term {

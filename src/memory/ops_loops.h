@@ -173,15 +173,20 @@ OPS_SAME(max_f64, f64, f64_max, SAME)
                 ((raw_##T *)dst)[i] = half_to_##T(r);                                                          \
         }                                                                                                      \
     }
-#define NARROW_OPS(T)                      \
-    NARROW_LOOP(sum, T, f32_add, ONE_NAN)  \
+#define NARROW_OTHERS(T)                   \
     NARROW_LOOP(prod, T, f32_mul, ONE_NAN) \
     NARROW_LOOP(min, T, f32_min, SAME)     \
     NARROW_LOOP(max, T, f32_max, SAME)
+#define NARROW_OPS(T)                     \
+    NARROW_LOOP(sum, T, f32_add, ONE_NAN) \
+    NARROW_OTHERS(T)
 NARROW_OPS(f16)
 NARROW_OPS(bf16)
 NARROW_OPS(f8e4m3)
 NARROW_OPS(f8e5m2)
+NARROW_OPS(f8e4m3sat)
+NARROW_OPS(f8e5m2sat)
+NARROW_OTHERS(f8e8m0)
 #endif
 
 #define DIVIDE(name, T, B, by_value, expr)                              \
@@ -212,6 +217,24 @@ DIVIDE(divide_f64, f64, double, div, s[i] / by)
 DIVIDE(scale_f32, f32, float, 1.0 / (double)div, s[i] * by)
 DIVIDE(scale_f64, f64, double, 1.0 / (double)div, s[i] * by)
 
+/* A sum of complex numbers is one of twice as many reals. */
+#define COMPLEX_OPS(C, T)                                                     \
+    static void sum_##C(void *dst, const void *const *in, int ways, size_t n) \
+    {                                                                         \
+        sum_##T(dst, in, ways, 2 * n);                                        \
+    }                                                                         \
+    static void divide_##C(void *dst, const void *src, int64_t div, size_t n) \
+    {                                                                         \
+        divide_##T(dst, src, div, 2 * n);                                     \
+    }                                                                         \
+    static void scale_##C(void *dst, const void *src, int64_t div, size_t n)  \
+    {                                                                         \
+        scale_##T(dst, src, div, 2 * n);                                      \
+    }
+COMPLEX_OPS(c64, f32)
+COMPLEX_OPS(c128, f64)
+
+#define COMPLEX(op) [WEFT_C64] = op##_c64, [WEFT_C128] = op##_c128
 #define INTEGERS(op)                                                                                               \
     [WEFT_U8] = op##_u8, [WEFT_I8] = op##_u8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_u16, [WEFT_U32] = op##_u32, \
     [WEFT_I32] = op##_u32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_u64
@@ -224,29 +247,31 @@ DIVIDE(scale_f64, f64, double, 1.0 / (double)div, s[i] * by)
 #define SIGNED(op)                                                                                                 \
     [WEFT_U8] = op##_u8, [WEFT_I8] = op##_i8, [WEFT_U16] = op##_u16, [WEFT_I16] = op##_i16, [WEFT_U32] = op##_u32, \
     [WEFT_I32] = op##_i32, [WEFT_U64] = op##_u64, [WEFT_I64] = op##_i64
-#define NARROW(op) \
-    [WEFT_F16] = op##_f16, [WEFT_BF16] = op##_bf16, [WEFT_F8E4M3] = op##_f8e4m3, [WEFT_F8E5M2] = op##_f8e5m2
+#define NARROW(op)                                                                                            \
+    [WEFT_F16] = op##_f16, [WEFT_BF16] = op##_bf16, [WEFT_F8E4M3] = op##_f8e4m3, [WEFT_F8E5M2] = op##_f8e5m2, \
+    [WEFT_F8E4M3SAT] = op##_f8e4m3sat, [WEFT_F8E5M2SAT] = op##_f8e5m2sat
 
 #define OPS_TABLE                                                                                                  \
     {                                                                                                              \
-        [WEFT_SUM] = {INTEGERS(sum), FLOATS(sum)}, [WEFT_AVG] = {INTEGERS(sum), FLOATS(sum)},                      \
-        [WEFT_PROD] = {INTEGERS(prod), FLOATS(prod)},                                                              \
+        [WEFT_SUM] = {INTEGERS(sum), FLOATS(sum), COMPLEX(sum)},                                                   \
+        [WEFT_AVG] = {INTEGERS(sum), FLOATS(sum), COMPLEX(sum)}, [WEFT_PROD] = {INTEGERS(prod), FLOATS(prod)},     \
         [WEFT_MIN] = {SIGNED(min), FLOAT_ENDS(min), [WEFT_BOOL] = min_u8},                                         \
         [WEFT_MAX] = {SIGNED(max), FLOAT_ENDS(max), [WEFT_BOOL] = max_u8},                                         \
         [WEFT_BAND] = {INTEGERS(band), [WEFT_BOOL] = band_u8}, [WEFT_BOR] = {INTEGERS(bor), [WEFT_BOOL] = bor_u8}, \
         [WEFT_BXOR] = {INTEGERS(bxor), [WEFT_BOOL] = bxor_u8},                                                     \
     }
-#define NARROW_TABLE                                                                          \
-    {                                                                                         \
-        [WEFT_SUM] = {NARROW(sum)}, [WEFT_AVG] = {NARROW(sum)}, [WEFT_PROD] = {NARROW(prod)}, \
-        [WEFT_MIN] = {NARROW(min)}, [WEFT_MAX] = {NARROW(max)},                               \
+#define POWERS(op) [WEFT_F8E8M0] = op##_f8e8m0
+#define NARROW_TABLE                                                                                        \
+    {                                                                                                       \
+        [WEFT_SUM] = {NARROW(sum)}, [WEFT_AVG] = {NARROW(sum)}, [WEFT_PROD] = {NARROW(prod), POWERS(prod)}, \
+        [WEFT_MIN] = {NARROW(min), POWERS(min)}, [WEFT_MAX] = {NARROW(max), POWERS(max)},                   \
     }
-#define DIVIDE_TABLE                   \
-    {                                  \
-        SIGNED(divide), FLOATS(divide) \
+#define DIVIDE_TABLE                                    \
+    {                                                   \
+        SIGNED(divide), FLOATS(divide), COMPLEX(divide) \
     }
-#define SCALE_TABLE   \
-    {                 \
-        FLOATS(scale) \
+#define SCALE_TABLE                   \
+    {                                 \
+        FLOATS(scale), COMPLEX(scale) \
     }
 #endif

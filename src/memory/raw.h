@@ -22,6 +22,15 @@ typedef float RAW_ANYWHERE raw_f32;
 typedef double RAW_ANYWHERE raw_f64;
 typedef uint8_t RAW_ANYWHERE raw_f8e4m3;
 typedef uint8_t RAW_ANYWHERE raw_f8e5m2;
+typedef uint8_t RAW_ANYWHERE raw_f8e4m3sat;
+typedef uint8_t RAW_ANYWHERE raw_f8e5m2sat;
+typedef uint8_t RAW_ANYWHERE raw_f8e8m0;
+typedef struct {
+    float re, im;
+} RAW_ANYWHERE raw_c64;
+typedef struct {
+    double re, im;
+} RAW_ANYWHERE raw_c128;
 
 #if defined(RAW_SCALAR) && defined(__clang__)
 #define RAW_LOOP _Pragma("clang loop vectorize(disable) interleave(disable)")

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "base/math.h"
 #include "memory/kernels.h"
 
@@ -12,7 +13,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are loaded as t
 #define ROW 64         /* bytes of a row from which on it is summed where it lies */
 #define BUFFER 16384   /* bytes of elements that are gathered or cast before they are summed */
 #define TURN 32        /* elements of a row and of a column that are turned at once */
-#define WIDEST 8       /* bytes of the widest element */
 #define TURNED_LEAST 8 /* turns of both loops from which on a transpose is worth it */
 
 /* ---- bytes ---- */
@@ -98,7 +98,7 @@ static int turned_loop(const struct walk *w)
 /* Boxes that fill the buffer: all turns of the last loops, and some of the one before. */
 static void plan_boxes(struct walk *w)
 {
-    int64_t room = BUFFER / WIDEST;
+    int64_t room = BUFFER / DTYPE_MAX_SIZE;
     w->rows = turned_loop(w);
     for (int i = w->loops - 1; i >= 0; i--)
         w->step[i] = 1;

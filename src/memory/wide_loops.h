@@ -10,6 +10,7 @@ enum { STEP = 16 };
 
 /* Elements by their type's name, for the macros below. */
 enum { size_f64 = 8, size_f32 = 4, size_f16 = 2, size_bf16 = 2, size_f8e4m3 = 1, size_f8e5m2 = 1 };
+enum { size_f8e4m3sat = 1, size_f8e5m2sat = 1, size_f8e8m0 = 1 };
 
 /* Bits of a where the mask has ones, otherwise bits of b. */
 static inline wide_u wide_pick(wide_u mask, wide_u a, wide_u b)
@@ -190,13 +191,13 @@ static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
 
 /* As in half_narrow, on the upper halves of f32 without their sign. The bit that this leaves free says whether anything
  * was cut off. What is too small for a normal value comes out of the sum with a number whose last place is the smallest
- * step, which is in the middle between two powers of two, so that this holds for differences too. `nan` has the bits
- * that turn infinity into a NaN.
+ * step, which is in the middle between two powers of two, so that this holds for differences too.
  * Without `lower`, that is 0. */
 RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high, const wide_h *lower,
-                           struct half_format f, uint8_t nan)
+                           struct half_format f)
 {
     const int drop = 8 - f.mant;
+    const uint8_t nan = (uint8_t)(f.inf ^ f.nan); /* a NaN comes out as what is too large */
     const uint16_t bias = (uint16_t)(((127 - f.bias) << 8) - (1 << (drop - 1)) + 1);
     const uint32_t magic = ((uint32_t)(127 + 23 + 1 - f.bias - f.mant) << 23) + (1u << 22);
     wide_h v[WIDE_HALVES], less[WIDE_HALVES], is_nan[WIDE_HALVES];
@@ -212,11 +213,11 @@ RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high
     wide_b normal = wide_min8(wide_drop(v, drop), (wide_b){0} + (uint8_t)f.inf);
     wide_b r = wide_pick8((wide_b)(normal < (uint8_t)(1 << f.mant)), wide_abs8(wide_bytes(less)), normal);
     if (nan)
-        r |= wide_bytes(is_nan) & nan;
+        r ^= wide_bytes(is_nan) & nan;
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(high), r));
 }
 
-RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f, uint8_t nan)
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f)
 {
     wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
     wide_u u[WIDE];
@@ -224,17 +225,54 @@ RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f
         u[i] = (wide_u)x[i];
     wide_upper(high, u);
     wide_lower(lower, u);
-    wide_to_f8(p, x, high, lower, f, nan);
+    wide_to_f8(p, x, high, lower, f);
 }
 
-static inline void store_f8e4m3(unsigned char *p, const wide_f *x)
+#define WIDE_STORE_F8(T, format)                                    \
+    static inline void store_##T(unsigned char *p, const wide_f *x) \
+    {                                                               \
+        store_f8(p, x, format);                                     \
+    }
+WIDE_STORE_F8(f8e4m3, HALF_F8E4M3)
+WIDE_STORE_F8(f8e5m2, HALF_F8E5M2)
+WIDE_STORE_F8(f8e4m3sat, HALF_F8E4M3SAT)
+WIDE_STORE_F8(f8e5m2sat, HALF_F8E5M2SAT)
+
+/* f8e8m0, to and from bf16: its code is the exponent. The first code and the last one have a mantissa. */
+RAW_INLINE void codes_f8e8m0(wide_h *h, const unsigned char *p)
 {
-    store_f8(p, x, HALF_F8E4M3, 0);
+    wide_b c = wide_load8(p), ends = (wide_b)(c + 1 < 2) & 0x40;
+    wide_join(h, c << 7 | ends, c >> 1);
 }
 
-static inline void store_f8e5m2(unsigned char *p, const wide_f *x)
+static inline void load_f8e8m0(wide_f *x, const unsigned char *p)
 {
-    store_f8(p, x, HALF_F8E5M2, 2);
+    wide_h h[WIDE_HALVES];
+    codes_f8e8m0(h, p);
+    wide_from_codes(x, h);
+}
+
+/* As in half_to_f8e8m0, on upper halves as in wide_to_f8. */
+RAW_INLINE void wide_to_f8e8m0(unsigned char *p, const wide_h *high, const wide_h *lower)
+{
+    wide_h v[WIDE_HALVES];
+    for (int i = 0; i < WIDE_HALVES; i++) {
+        wide_h a = lower ? wide_sticky(high[i], lower[i]) : high[i] + high[i];
+        a -= wide_minus(a, (wide_h){0} + 0xff00);
+        v[i] = a + 0x7f - (wide_h)(a > 0xff);
+    }
+    wide_store8(p, wide_high_bytes(v));
+}
+
+static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
+{
+    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
+    wide_u u[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)x[i];
+    wide_upper(high, u);
+    wide_lower(lower, u);
+    wide_to_f8e8m0(p, high, lower);
 }
 
 /* ---- casts ---- */
@@ -318,19 +356,26 @@ static inline void store_f8e5m2(unsigned char *p, const wide_f *x)
     WIDE_ROWS(S, bf16)
 #endif
 /* Stores of narrow floats make NaNs quiet, so that loads need not. */
-#define WIDE_NARROW(S, load)   \
-    WIDE_CAST(S, f8e4m3, load) \
-    WIDE_CAST(S, f8e5m2, load)
+#define WIDE_NARROW(S, load)      \
+    WIDE_CAST(S, f8e4m3, load)    \
+    WIDE_CAST(S, f8e5m2, load)    \
+    WIDE_CAST(S, f8e4m3sat, load) \
+    WIDE_CAST(S, f8e5m2sat, load) \
+    WIDE_CAST(S, f8e8m0, load)
 WIDE_CAST(f32, f16, load_f32)
 WIDE_BF16(f32, load_f32)
 WIDE_NARROW(f32, load_f32)
 WIDE_CAST(f16, f32, load_f16)
 WIDE_BF16(f16, load_f16)
 WIDE_CAST(f16, f8e4m3, load_f16)
+WIDE_CAST(f16, f8e4m3sat, load_f16)
+WIDE_CAST(f16, f8e8m0, load_f16)
 WIDE_CAST(bf16, f32, load_bf16)
 WIDE_CAST(bf16, f16, load_any_bf16)
 WIDE_CAST(f8e4m3, f32, load_f8e4m3)
 WIDE_CAST(f8e5m2, f32, load_f8e5m2)
+WIDE_CAST(f8e8m0, f32, load_f8e8m0)
+WIDE_CAST(f8e8m0, f16, load_f8e8m0)
 #ifdef WIDE_ODD
 WIDE_CAST(f64, f16, load_f64)
 WIDE_BF16(f64, load_f64)
@@ -347,24 +392,35 @@ WIDE_NARROW(f64, load_f64)
     WIDE_SURE(S, D)
 WIDE_CODES(f8e4m3, bf16, codes_f8e4m3)
 WIDE_CODES(f8e5m2, bf16, codes_f8e5m2)
+WIDE_CODES(f8e8m0, bf16, codes_f8e8m0)
 WIDE_CODES(f8e4m3, f16, halves_f8e4m3)
 WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
 
-#define WIDE_BF16_TO(D, format, nan)                                      \
+#define WIDE_BF16_TO(D, format)                                           \
     RAW_INLINE void bf16_as_##D(unsigned char *d, const unsigned char *s) \
     {                                                                     \
         wide_f x[WIDE];                                                   \
         wide_h h[WIDE_HALVES];                                            \
         wide_load16(h, s);                                                \
         wide_from_codes(x, h);                                            \
-        wide_to_f8(d, x, h, NULL, format, nan);                           \
+        wide_to_f8(d, x, h, NULL, format);                                \
     }                                                                     \
     WIDE_SURE(bf16, D)
-WIDE_BF16_TO(f8e4m3, HALF_F8E4M3, 0)
-WIDE_BF16_TO(f8e5m2, HALF_F8E5M2, 2)
+WIDE_BF16_TO(f8e4m3, HALF_F8E4M3)
+WIDE_BF16_TO(f8e5m2, HALF_F8E5M2)
+WIDE_BF16_TO(f8e4m3sat, HALF_F8E4M3SAT)
+WIDE_BF16_TO(f8e5m2sat, HALF_F8E5M2SAT)
 
-/* f8e5m2 has the exponents of f16: the lower byte is rounded off. */
-RAW_INLINE void f16_as_f8e5m2(unsigned char *d, const unsigned char *s)
+RAW_INLINE void bf16_as_f8e8m0(unsigned char *d, const unsigned char *s)
+{
+    wide_h h[WIDE_HALVES];
+    wide_load16(h, s);
+    wide_to_f8e8m0(d, h, NULL);
+}
+WIDE_SURE(bf16, f8e8m0)
+
+/* f8e5m2 has the exponents of f16: the lower byte is rounded off. `most` is the code of what is too large. */
+RAW_INLINE void f16_to_upper(unsigned char *d, const unsigned char *s, uint8_t most)
 {
     wide_h h[WIDE_HALVES], r[WIDE_HALVES], nan[WIDE_HALVES];
     wide_load16(h, s);
@@ -373,10 +429,22 @@ RAW_INLINE void f16_as_f8e5m2(unsigned char *d, const unsigned char *s)
         r[i] = a + 0x7f + (a >> 8 & 1);
         nan[i] = (wide_h)(a > 0x7c00);
     }
-    wide_b code = wide_pick8(wide_bytes(nan), (wide_b){0} + 0x7e, wide_high_bytes(r));
+    wide_b code = wide_min8(wide_high_bytes(r), (wide_b){0} + most);
+    code = wide_pick8(wide_bytes(nan), (wide_b){0} + 0x7e, code);
     wide_store8(d, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(h), code));
 }
+
+RAW_INLINE void f16_as_f8e5m2(unsigned char *d, const unsigned char *s)
+{
+    f16_to_upper(d, s, 0x7c);
+}
 WIDE_SURE(f16, f8e5m2)
+
+RAW_INLINE void f16_as_f8e5m2sat(unsigned char *d, const unsigned char *s)
+{
+    f16_to_upper(d, s, 0x7b);
+}
+WIDE_SURE(f16, f8e5m2sat)
 
 /* Between the two f8 the exponent's bias differs by 8 and the mantissa by a bit. Codes that are subnormal in f8e4m3,
  * and others up to 16, are looked up. */
@@ -388,14 +456,25 @@ RAW_INLINE void f8e4m3_as_f8e5m2(unsigned char *d, const unsigned char *s)
 }
 WIDE_SURE(f8e4m3, f8e5m2)
 
-RAW_INLINE void f8e5m2_as_f8e4m3(unsigned char *d, const unsigned char *s)
+RAW_INLINE void f8e5m2_to_other(unsigned char *d, const unsigned char *s, uint8_t most)
 {
     static const wide_b first = {0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 6, 7}; /* from code 20 on */
-    wide_b c = wide_load8(s), a = c & 0x7f, r = wide_min8(a + a, (wide_b){0} + (64 + 0x7f));
-    r = (r - 64) & (wide_b)(r > 64);
+    wide_b c = wide_load8(s), a = c & 0x7f, r = wide_min8(a + a, (wide_b){0} + (uint8_t)(64 + most));
+    r = ((r - 64) & (wide_b)(r > 64)) | ((wide_b)(a > 0x7c) & 1); /* a NaN has all bits */
     wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, (c + 108) & 0x7f)));
 }
+
+RAW_INLINE void f8e5m2_as_f8e4m3(unsigned char *d, const unsigned char *s)
+{
+    f8e5m2_to_other(d, s, 0x7f);
+}
 WIDE_SURE(f8e5m2, f8e4m3)
+
+RAW_INLINE void f8e5m2_as_f8e4m3sat(unsigned char *d, const unsigned char *s)
+{
+    f8e5m2_to_other(d, s, 0x7e);
+}
+WIDE_SURE(f8e5m2, f8e4m3sat)
 
 /* ---- folds ---- */
 
@@ -441,8 +520,8 @@ RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size
 }
 
 /* Min or max of f8 by their codes, as bytes that are ordered as the values are: those of negative values are
- * complemented, the others get the upper bit. `last` is the largest code that is no NaN. False: there is a NaN, and
- * nothing is written. */
+ * complemented, the others get the upper bit. `last` is the largest code that stays as it is. False: there is a
+ * larger one, as NaNs are, and nothing is written. */
 RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, bool max,
                                uint8_t last)
 {
@@ -473,6 +552,7 @@ RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in,
     }
 WIDE_END_CODES(f8e4m3, 0x7e)
 WIDE_END_CODES(f8e5m2, 0x7c)
+WIDE_END_CODES(f8e5m2sat, 0x7b) /* which makes an infinity the largest number */
 
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
  * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. */
@@ -480,7 +560,7 @@ WIDE_END_CODES(f8e5m2, 0x7c)
     RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,        \
                                    bool wide_first, int ways, float by)                                               \
     {                                                                                                                 \
-        if (!wide_first && !wide_out && quick(d, in, at, ways))                                                       \
+        if (!wide_first && !wide_out && by == 1 && quick(d, in, at, ways))                                            \
             return true;                                                                                              \
         wide_f r[WIDE];                                                                                               \
         if (wide_first)                                                                                               \
@@ -596,14 +676,16 @@ RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes
     WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))                  \
     WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same, quick) \
     WIDE_FOLD(op, T)
-#define WIDE_FOLDS(T, any, least, most)                                          \
-    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, wide_none)    \
-    WIDE_FOLD(sum, T)                                                            \
+#define WIDE_OTHERS(T, any, least, most)                                         \
     WIDE_TAKE(take_prod, T, any, r[i] * x[i])                                    \
     WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan, wide_none) \
     WIDE_FOLD(prod, T)                                                           \
     WIDE_END(min, T, any, least)                                                 \
     WIDE_END(max, T, any, most)
+#define WIDE_FOLDS(T, any, least, most)                                       \
+    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, wide_none) \
+    WIDE_FOLD(sum, T)                                                         \
+    WIDE_OTHERS(T, any, least, most)
 
 #ifdef WIDE_TO_BF16
 #define store_numbers_bf16 store_bf16
@@ -612,6 +694,11 @@ RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes
 #define store_numbers_f16 store_f16
 #define store_numbers_f8e4m3 store_f8e4m3
 #define store_numbers_f8e5m2 store_f8e5m2
+#define store_numbers_f8e4m3sat store_f8e4m3sat
+#define store_numbers_f8e5m2sat store_f8e5m2sat
+#define store_numbers_f8e8m0 store_f8e8m0
+#define load_f8e4m3sat load_f8e4m3
+#define load_f8e5m2sat load_f8e5m2
 
 #ifdef WIDE_ADD_F16
 RAW_INLINE void take_sum_f16(wide_f *r, const unsigned char *p)
@@ -626,10 +713,15 @@ WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
 WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e4m3sat, load_f8e4m3, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e5m2sat, load_f8e5m2, r[i] + x[i])
 WIDE_FOLDS(f16, load_f16, wide_none, wide_none)
 WIDE_FOLDS(bf16, load_any_bf16, wide_none, wide_none)
 WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
+WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2sat, load_f8e5m2, least_f8e5m2sat, most_f8e5m2sat)
+WIDE_OTHERS(f8e8m0, load_f8e8m0, wide_none, wide_none)
 
 /* The same for f32 and f64, if min and max have these instructions. */
 #ifdef WIDE_QUICK

@@ -20,6 +20,13 @@ static bool same_box(const weft_plan *p, const struct plan_part *a, const struct
             memcmp(&p->runs[a->runs], &p->runs[b->runs], ndim * sizeof *p->runs) == 0);
 }
 
+static int check_cast(size_t i, uint32_t k, int from, int to)
+{
+    return dtype_castable(from, to) ? 0
+                                    : check_refuse("step %zu, part %" PRIu32 ": there is no cast from %s to %s", i, k,
+                                                   weft_dtype_name(from), weft_dtype_name(to));
+}
+
 static int check_message(const weft_plan *p, size_t i)
 {
     const struct plan_step *s = &p->steps[i];
@@ -38,6 +45,10 @@ static int check_message(const weft_plan *p, size_t i)
             return check_refuse("step %zu, part %" PRIu32 ": no wire dtype", i, k);
         if (s->kind == PLAN_RECV && buf_of(p, part)->space == PLAN_SRC)
             return check_refuse("step %zu, part %" PRIu32 ": receives into a source", i, k);
+        bool sends = s->kind == PLAN_SEND;
+        int mine = buf_of(p, part)->dtype, err = check_cast(i, k, sends ? mine : part->wire, sends ? part->wire : mine);
+        if (err)
+            return err;
         if (part->offset % size)
             return check_refuse("step %zu, part %" PRIu32 ": offset %" PRId64 " is not aligned for %s", i, k,
                                 part->offset, weft_dtype_name(part->wire));
@@ -78,7 +89,9 @@ static int check_copy(const weft_plan *p, size_t i)
         return check_refuse("step %zu: a copy of %" PRIu32 " parts", i, s->nparts);
     if (s->op || s->via || s->div)
         return check_refuse("step %zu: a copy with an op, a via or a divisor", i);
-    return check_local(p, i, 1);
+    int err = check_local(p, i, 1);
+    const struct plan_part *parts = &p->parts[s->part];
+    return err ? err : check_cast(i, 1, buf_of(p, &parts[0])->dtype, buf_of(p, &parts[1])->dtype);
 }
 
 static int check_reduce(const weft_plan *p, size_t i)
@@ -97,6 +110,9 @@ static int check_reduce(const weft_plan *p, size_t i)
                             s->op, weft_dtype_name(folded));
     if (s->via && !weft_dtype_size(s->via))
         return check_refuse("step %zu: via dtype %d is unknown", i, s->via);
+    int from = s->nparts > 1 ? src : out->dtype, via = s->via ? s->via : from;
+    if ((err = check_cast(i, 0, from, via)) || (err = check_cast(i, 0, via, out->dtype)))
+        return err;
     if (s->div < 0 || (s->div > 1 && s->op != WEFT_SUM))
         return check_refuse("step %zu: divisor %" PRId64 " with op %s", i, s->div, weft_op_name(s->op));
     for (uint32_t k = 1; k < s->nparts; k++) {

@@ -46,10 +46,30 @@ static int write_all(int fd, const char *bytes, size_t n)
     return 0;
 }
 
+bool file_aside_of(const char *name, struct process_id *writer)
+{
+    long long pid;
+    unsigned long long start, space;
+    *writer = (struct process_id){.pid = 0};
+    if (sscanf(name, "t-%39[^,],%llu,%lld,%llu,", writer->boot, &space, &pid, &start) != 4)
+        return false;
+    writer->space = space;
+    writer->pid = pid;
+    writer->start = start;
+    return true;
+}
+
+void file_aside(struct file_store *s, char name[FILE_NAME])
+{
+    const struct process_id *p = &s->self;
+    snprintf(name, FILE_NAME, "t-%s,%llu,%lld,%llu,%s-%u", p->boot[0] ? p->boot : "-", (unsigned long long)p->space,
+             (long long)p->pid, (unsigned long long)p->start, s->id, s->temporaries++);
+}
+
 /* Writes and syncs a file under a name that no reader looks for. */
 static int write_aside(struct file_store *s, int folder, const void *bytes, size_t n, char *name)
 {
-    snprintf(name, FILE_NAME, "t-%s-%u", s->id, s->temporaries++);
+    file_aside(s, name);
     int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return file_failed(s, "cannot create", name);

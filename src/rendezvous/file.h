@@ -46,6 +46,11 @@ int file_folder(const struct file_store *s, const char *path, int *fd);
 int file_write(struct file_store *s, int folder, const char *name, const void *bytes, size_t n);
 /* Reads up to cap bytes; *n says how many the file has. Returns 0, FILE_NONE or an error. */
 int file_read(const struct file_store *s, int folder, const char *name, void *bytes, size_t cap, size_t *n);
+/* A name that no reader looks for, and no other file has. It says which process writes the file, so that others can
+ * remove it if this process dies before it has removed or renamed it. */
+void file_aside(struct file_store *s, char name[FILE_NAME]);
+/* Is this the name of a file that was not written to the end? Then *writer is the process that writes it. */
+bool file_aside_of(const char *name, struct process_id *writer);
 int file_failed(const struct file_store *s, const char *what, const char *name); /* sets the error of errno */
 
 /* ---- file_join.c ---- */

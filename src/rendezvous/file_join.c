@@ -16,7 +16,13 @@
  * while it waits.
  *
  * A rank that closes renames ROOM/here.r to ROOM/bye.r. A rank that finds that all ranks that were here have left or
- * died removes the room. Before rank 0 makes a room it removes the rooms of its name for which that is true. */
+ * died removes the room. Before rank 0 makes a room it removes the rooms of its name for which that is true, and a rank
+ * that gives up because another one has died does so, too.
+ *
+ * A rank may die between any two of these steps, also while it removes a room. So PREFIX.lead names the room before
+ * there is one, here.r and bye.r are the last files of a room to be removed, and a room without any of them is removed
+ * unless the rank 0 that PREFIX.lead names is alive. The name of a file that is not complete yet says which process
+ * writes it (file.c). */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -112,29 +118,59 @@ static DIR *names(int folder)
     return d;
 }
 
+/* A process that has begun to end runs no more code of its program. Others may know of its end by then, as its
+ * connections are closed. */
+static bool is_gone(const struct process_id *p)
+{
+    enum process_fate fate = process_judge(p);
+    return fate == PROCESS_GONE || (fate == PROCESS_HERE && process_ending(p->pid));
+}
+
 static bool lives(const struct file_store *s, int folder, const char *name)
 {
     struct card c;
-    return card_read(s, folder, name, &c) || process_judge(&c.process) != PROCESS_GONE;
+    return card_read(s, folder, name, &c) || !is_gone(&c.process);
 }
 
-/* Have all ranks that came here left or died? */
-static bool over(const struct file_store *s, int folder)
+static bool is_trace(const char *name)
+{
+    int rank;
+    return sscanf(name, "here.%d", &rank) == 1 || sscanf(name, "bye.%d", &rank) == 1;
+}
+
+/* What the ranks of a room have left in it. */
+enum room_state { ROOM_ALIVE, ROOM_LEFT, ROOM_BARE /* not a trace of a rank */ };
+
+static enum room_state room_state(const struct file_store *s, int folder)
 {
     DIR *d = names(folder);
-    int rank;
-    bool alive = false, any = false;
-    if (!d)
-        return false;
-    for (struct dirent *e; !alive && (e = readdir(d));) {
-        any |= sscanf(e->d_name, "bye.%d", &rank) == 1;
-        if (sscanf(e->d_name, "here.%d", &rank) != 1)
-            continue;
-        any = true;
-        alive = lives(s, folder, e->d_name);
-    }
-    closedir(d);
-    return any && !alive;
+    enum room_state state = d ? ROOM_BARE : ROOM_ALIVE;
+    for (struct dirent *e; state != ROOM_ALIVE && (e = readdir(d));)
+        if (is_trace(e->d_name))
+            state = e->d_name[0] == 'h' && lives(s, folder, e->d_name) ? ROOM_ALIVE : ROOM_LEFT;
+    if (d)
+        closedir(d);
+    return state;
+}
+
+/* Does a rank 0 that is alive make the room of this name? */
+static bool is_made(const struct file_store *s, int dir, const char *room)
+{
+    struct card c;
+    char lead[FILE_NAME];
+    snprintf(lead, sizeof lead, "%s.lead", s->prefix);
+    int err = card_read(s, dir, lead, &c);
+    return err ? err != FILE_NONE : !strcmp(c.room, room) && !is_gone(&c.process);
+}
+
+/* Have all ranks that came here left or died? A room without a trace of them is one that is being made, or one whose
+ * rank 0 has died before it wrote here.0, or one that a rank was removing when it died. While it is being made,
+ * PREFIX.lead names it, until here.0 is written. So a room is over that is bare, then is not named, and still is bare.
+ */
+static bool over(const struct file_store *s, int dir, const char *room, int folder)
+{
+    enum room_state state = room_state(s, folder);
+    return state == ROOM_LEFT || (state == ROOM_BARE && !is_made(s, dir, room) && room_state(s, folder) != ROOM_ALIVE);
 }
 
 /* Is one of some ranks still here? Then the caller need not look at all of them. */
@@ -150,15 +186,18 @@ static bool some_here(const struct file_store *s, int folder)
     return false;
 }
 
+/* Traces of ranks come last: as long as there is one, others see that the room is over. */
 static void remove_room(const char *path, int folder)
 {
-    DIR *d = names(folder);
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            unlinkat(folder, e->d_name, 0);
-    closedir(d);
+    for (int traces = 0; traces < 2; traces++) {
+        DIR *d = names(folder);
+        if (!d)
+            return;
+        for (struct dirent *e; (e = readdir(d));)
+            if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && is_trace(e->d_name) == traces)
+                unlinkat(folder, e->d_name, 0);
+        closedir(d);
+    }
     rmdir(path);
 }
 
@@ -168,19 +207,23 @@ static char *path_in(const char *dir, const char *name)
     return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
 }
 
+/* Removes rooms that are over, and files that a process has not written to the end and that is gone. */
 static void sweep(const struct file_store *s, int dir)
 {
     char start[FILE_NAME];
+    struct process_id writer;
     int n = snprintf(start, sizeof start, "%s.g-", s->prefix);
     DIR *d = names(dir);
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));) {
+        if (file_aside_of(e->d_name, &writer) && is_gone(&writer))
+            unlinkat(dir, e->d_name, 0);
         if (strncmp(e->d_name, start, (size_t)n))
             continue;
         char *path = path_in(s->dir, e->d_name);
         int room = path ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-        if (room >= 0 && over(s, room))
+        if (room >= 0 && over(s, dir, e->d_name, room))
             remove_room(path, room);
         if (room >= 0)
             close(room);
@@ -204,8 +247,7 @@ static void sweep_dead(const struct file_store *s, int dir)
             (strcmp(e->d_name + n, "lead") && sscanf(e->d_name + n, "hello.%d", &rank) != 1) ||
             card_read(s, dir, e->d_name, &c))
             continue;
-        enum process_fate fate = process_judge(&c.process);
-        if (fate == PROCESS_GONE || (fate == PROCESS_HERE && process_ending(c.process.pid)))
+        if (is_gone(&c.process))
             unlinkat(dir, e->d_name, 0);
     }
     if (d)
@@ -214,17 +256,40 @@ static void sweep_dead(const struct file_store *s, int dir)
     error_set(WEFT_EPEER, "%s", text);
 }
 
+/* Rank 0 may have died before it removed PREFIX.lead. If that still names this room, it is removed. Another rank 0 may
+ * write its own just now. So the file is moved aside before the second look, and put back if it names another room. */
+static void remove_lead(struct file_store *s, int dir, const char *room)
+{
+    struct card c;
+    char lead[FILE_NAME], aside[FILE_NAME];
+    snprintf(lead, sizeof lead, "%s.lead", s->prefix);
+    if (card_read(s, dir, lead, &c) || strcmp(c.room, room) || !is_gone(&c.process))
+        return;
+    file_aside(s, aside);
+    if (renameat(dir, lead, dir, aside))
+        return;
+    if (!card_read(s, dir, aside, &c) && strcmp(c.room, room))
+        linkat(dir, aside, dir, lead, 0);
+    unlinkat(dir, aside, 0);
+}
+
 void file_join_leave(struct file_store *s)
 {
     char here[FILE_NAME], bye[FILE_NAME];
-    int folder;
+    int folder, dir;
     if (!s->room || file_folder(s, s->room, &folder))
         return;
     numbered(here, "here", s->base.rank);
     numbered(bye, "bye", s->base.rank);
     renameat(folder, here, folder, bye); /* there is none if this rank has failed to join */
-    if (!some_here(s, folder) && over(s, folder))
-        remove_room(s->room, folder);
+    if (!some_here(s, folder) && !file_folder(s, s->dir, &dir)) {
+        const char *room = strrchr(s->room, '/') + 1;
+        if (over(s, dir, room, folder)) {
+            remove_lead(s, dir, room);
+            remove_room(s->room, folder);
+        }
+        close(dir);
+    }
     close(folder);
 }
 
@@ -243,7 +308,7 @@ static int claim(struct file_store *s, int dir, const char *name, const char *ro
 {
     struct card c;
     int err = card_read(s, dir, name, &c);
-    if (!err && process_judge(&c.process) == PROCESS_HERE)
+    if (!err && process_judge(&c.process) == PROCESS_HERE && !is_gone(&c.process))
         return taken(s, &c);
     return err && err != FILE_NONE ? err : card_write(s, dir, name, s->id, room);
 }
@@ -424,9 +489,9 @@ static int lead(struct file_store *s, int dir, int64_t until)
     snprintf(name, sizeof name, "%s.lead", s->prefix);
     snprintf(room, sizeof room, "%s.g-%.16s", s->prefix, s->id);
     sweep(s, dir);
-    int err = make_room(s, dir, room);
+    int err = claim(s, dir, name, room);
     if (!err)
-        err = claim(s, dir, name, room);
+        err = make_room(s, dir, room);
     struct arrivals a = {.here = calloc((size_t)s->base.size, sizeof *a.here), .n = 1};
     if (!a.here && !err)
         err = error_nomem();

@@ -26,7 +26,8 @@ static int lower(const struct random_pair *p, struct random_pair_facts *f)
 
 static void random_pairs_can_be_lowered(void **state)
 {
-    int refused = 0, casts = 0, folds = 0, cyclic = 0, ghosts = 0, apart = 0, uneven = 0;
+    int refused = 0, complex = 0, scales = 0, saturating = 0, casts = 0, folds = 0, cyclic = 0, ghosts = 0, apart = 0,
+        uneven = 0;
     (void)state;
     for (int i = 0; i < PAIRS; i++) {
         struct random_pair p = random_pair(7, i, 1 << 16, 8), again = random_pair(7, i, 1 << 16, 8);
@@ -39,6 +40,9 @@ static void random_pairs_can_be_lowered(void **state)
             continue;
         }
         assert_true(f.ranks >= 2 && f.ranks <= 8 && f.moved >= 1 << 16 && f.run[0] > 0 && f.run[1] > 0);
+        complex += p.dst[0] == 'c';
+        scales += strncmp(p.dst, "f8e8m0", 6) == 0;
+        saturating += strstr(p.dst, "sat[") != NULL;
         casts += f.casts;
         folds += f.folds;
         cyclic += f.cyclic;
@@ -47,6 +51,7 @@ static void random_pairs_can_be_lowered(void **state)
         uneven += f.uneven;
     }
     assert_true(refused <= PAIRS / 10);
+    assert_true(complex > PAIRS / 100 && scales > PAIRS / 100 && saturating > PAIRS / 100);
     assert_true(casts > PAIRS / 10 && folds > PAIRS / 20 && cyclic > PAIRS / 20 && ghosts > PAIRS / 50 &&
                 apart > PAIRS / 20 && uneven > PAIRS / 10);
 }

@@ -105,8 +105,9 @@ void scratch_write_raw(const char *path, const char *header, uint64_t length, co
 
 void naive_write(const char *path, const struct naive_tensor *t, int n)
 {
-    static const char *const names[] = {"",    "BOOL", "U8",  "I8",   "U16", "I16", "U32",     "I32",
-                                        "U64", "I64",  "F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2"};
+    static const char *const names[] = {"",        "BOOL",    "U8",  "I8",  "U16",     "I16", "U32",
+                                        "I32",     "U64",     "I64", "F16", "BF16",    "F32", "F64",
+                                        "F8_E4M3", "F8_E5M2", "",    "",    "F8_E8M0", "C64"};
     char *header = NULL;
     size_t len;
     FILE *f = open_memstream(&header, &len);

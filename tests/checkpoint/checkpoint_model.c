@@ -35,13 +35,14 @@ static void model_random_splits(struct random *r, const struct model_kind *k, st
 
 void model_random(struct random *r, struct model *m)
 {
-    static const int dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_U8, WEFT_I64, WEFT_F8E4M3, WEFT_BOOL, WEFT_F64};
+    static const int dtypes[] = {WEFT_F32,    WEFT_BF16, WEFT_F16, WEFT_U8,     WEFT_I64,
+                                 WEFT_F8E4M3, WEFT_BOOL, WEFT_F64, WEFT_F8E8M0, WEFT_C64};
     *m = (struct model){.nkinds = (int)random_in(r, 1, MODEL_KINDS),
                         .layers = (int)random_in(r, 1, 5),
                         .experts = (int)random_in(r, 1, 3)};
     for (int i = 0; i < m->nkinds; i++) {
         struct model_kind *k = &m->kind[i];
-        *k = (struct model_kind){.dtype = dtypes[random_in(r, 0, 7)],
+        *k = (struct model_kind){.dtype = dtypes[random_in(r, 0, 9)],
                                  .ndim = (int)random_in(r, 0, MODEL_DIMS),
                                  .layers = !random_once_in(r, 3),
                                  .pin = (int)random_in(r, -1, 1),

@@ -72,7 +72,7 @@ static void written_headers_read_back_equal(void **state)
             assert_int_equal(h.bytes, bytes);
             assert_int_equal(npy_write_header(dtype, dims[k], shapes[k], buf, n - 1), 0);
         }
-    assert_int_equal(seen, 12 * (int)(sizeof dims / sizeof *dims)); /* bf16 and f8 have none */
+    assert_int_equal(seen, 14 * (int)(sizeof dims / sizeof *dims)); /* bf16 and f8 have none */
 }
 
 static void headers_of_numpy_are_accepted(void **state)
@@ -85,6 +85,7 @@ static void headers_of_numpy_are_accepted(void **state)
         int64_t bytes;
     } good[] = {
         {1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n", WEFT_F32, 2, 48},
+        {1, "{'descr': '<c16', 'fortran_order': False, 'shape': (3,), }\n", WEFT_C128, 1, 48},
         {2, "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }\n", WEFT_F64, 1, 24},
         {3, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }\n", WEFT_BOOL, 0, 1},
         {1, "{\"shape\":(2,0,5),\"descr\":\"<i2\",\"fortran_order\":False}", WEFT_I16, 3, 0},
@@ -110,7 +111,8 @@ static void bad_headers_are_refused_with_the_reason(void **state)
     static const char *const bad[][2] = {
         {"{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4), }", "Fortran order; save np.ascontiguousarray(a)"},
         {"{'descr': '>f4', 'fortran_order': False, 'shape': (3, 4), }", "big-endian ('>f4')"},
-        {"{'descr': '<c8', 'fortran_order': False, 'shape': (3, 4), }", "'<c8', which weft does not read"},
+        {"{'descr': '<c32', 'fortran_order': False, 'shape': (3, 4), }", "'<c32', which weft does not read"},
+        {"{'descr': '|c16', 'fortran_order': False, 'shape': (3, 4), }", "'|c16', which weft does not read"},
         {"{'descr': '<V2', 'fortran_order': False, 'shape': (3, 4), }", "for bf16 and f8 use .bin"},
         {"{'descr': '|f4', 'fortran_order': False, 'shape': (3, 4), }", "'|f4', which weft does not read"},
         {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,), }", "'<f16'"},

@@ -75,7 +75,7 @@ static void move_run(struct move *m)
 static void put(int dtype, void *buf, int64_t i, double v)
 {
     scalar_store(dtype, (char *)buf + (size_t)i * weft_dtype_size(dtype),
-                 scalar_cast(WEFT_F64, dtype, (union scalar){.f = v}));
+                 scalar_cast(WEFT_F64, dtype, (struct scalar){.f = v}));
 }
 
 static double get(int dtype, const void *buf, int64_t i)
@@ -160,6 +160,11 @@ static void ghosts_match_results_by_hand(void **state)
     expect("f32[2] @x1", "f32[2/x~1o] @x3", LIST(0, 1), LIST(1, 0, 1, 0, 1, 0));
     /* corners come along; a dim that is not split may have ghosts */
     expect("f32[2/y,2] @y2", "f32[2/y~1:0o,2~0:1] @y2", LIST(1, 2, 3, 4), LIST(3, 4, U, 1, 2, U, 1, 2, U, 3, 4, U));
+    /* faces alone: what is a ghost in two dims is left, at an end that wraps round too */
+    expect("f32[2,2] @x1", "f32[2~1o,2~1o]+ @x1", LIST(1, 2, 3, 4),
+           LIST(U, 3, 4, U, 2, 1, 2, 1, 4, 3, 4, 3, U, 1, 2, U));
+    expect("f32[2/y,2] @y2", "f32[2/y~1:0o,2~0:1o]+ @y2", LIST(1, 2, 3, 4), LIST(3, 4, U, 1, 2, 1, 1, 2, U, 3, 4, 3));
+    expect("f32[1,1,1] @x1", "f32[1~0:1o,1~0:1o,1~0:1o]+ @x1", LIST(7), LIST(7, 7, 7, U, 7, U, U, U));
     /* as a source, the owner's copy is read */
     expect("f32[4/x~1] @x2", "f32[4] @x1", LIST(-1, 10, 11, -2, -3, 12, 13, -4), LIST(10, 11, 12, 13));
 }
@@ -175,6 +180,9 @@ static void folded_ghosts_match_results_by_hand(void **state)
     /* the owner first, then by rank and slot. Slots of either rank: 1 0 1 and 0 1 0; rank 1 owns element 0.
      * Element 0: (1e8 + 1) - 1e8, its ghosts are slots 0 and 2 of rank 0; element 1: (1 + 1e8) - 1e8 */
     expect("f32[2/x~1o] @x2=1,0 +sum(~)", "f32[2] @x1", LIST(1, 1, -1e8, 1e8, 1e8, -1e8), LIST(0, 0));
+    /* corners are no terms where there are none: element 0 is at slot 0, and a ghost of it at slots 1 and 2 */
+    expect("f32[1~0:1o,1~0:1o] @x1 +sum(~)", "f32[1,1] @x1", LIST(1, 2, 4, 8), LIST(15));
+    expect("f32[1~0:1o,1~0:1o]+ @x1 +sum(~)", "f32[1,1] @x1", LIST(1, 2, 4, 8), LIST(7));
     /* the other way round: -1e8 before 1 */
     expect("f32[2/x~1o] @x2=1,0 +sum(~)", "f32[2] @x1", LIST(-1e8, -1e8, 1, 1e8, 1e8, 1), LIST(1, 1));
 }
@@ -216,6 +224,7 @@ static void partial_destinations_get_identities(void **state)
     /* ghosts count as one more coordinate */
     expect("f32[2/x] @x2", "f32[2/x~1] @x2 +sum(~)", LIST(3, 4), LIST(U, 3, 0, 0, 4, U));
     expect("f32[2] @x1", "f32[2~1:0o] @x2 +sum(x) +max(~)", LIST(3, 4), LIST(-INF, 3, 4, 0, 0, 0));
+    expect("f32[1,1] @x1", "f32[1~0:1o,1~0:1o]+ @x2 +sum(x,~)", LIST(3), LIST(3, 0, 0, U, 0, 0, 0, U));
     /* partial to partial: folded, then carried by coordinate 0 */
     expect("f32[1] @x2 +sum(x)", "f32[1] @x2 +sum(x)", LIST(3, 4), LIST(7, 0));
 }
@@ -245,7 +254,7 @@ static void integer_casts_round_once(void **state)
 {
     (void)state;
     int64_t v = (INT64_C(1) << 60) + (INT64_C(1) << 36) + 1;
-    union scalar f = scalar_cast(WEFT_I64, WEFT_F32, scalar_load(WEFT_I64, &v));
+    struct scalar f = scalar_cast(WEFT_I64, WEFT_F32, scalar_load(WEFT_I64, &v));
     assert_true(f.f == 0x1p60 + 0x1p37);
     uint64_t u = UINT64_MAX;
     assert_true(scalar_cast(WEFT_U64, WEFT_F64, scalar_load(WEFT_U64, &u)).f == 0x1p64);
@@ -385,6 +394,9 @@ static void lower_bound_matches_results_by_hand(void **state)
     bound("f32[8/x] @x4", "f32[8/x~1] @x4", 6 * 4);
     bound("f32[8/x] @x4", "f32[8/x~1o] @x4", 8 * 4);
     bound("f32[8/x~1] @x4", "f32[8/x~1] @x4", 6 * 4); /* ghosts of a source are not owners */
+    bound("f32[4/y,4/x] @y2.x2", "f32[4/y~1,4/x~1] @y2.x2", 4 * (2 + 2 + 1) * 4); /* with a corner, and without */
+    bound("f32[4/y,4/x] @y2.x2", "f32[4/y~1,4/x~1]+ @y2.x2", 4 * (2 + 2) * 4);
+    bound("f32[4/y~1,4/x~1]+ @y2.x2 +sum(~)", "f32[4/y,4/x] @y2.x2", 4 * (2 + 2) * 4);
     bound("f32[8~2o] @x1", "f32[8~3o] @x1", 0);
     bound("f32[8/x] @x4", "bf16[8] @x4", 8 * 3 * 2);
     bound("bf16[8/x] @x4", "f32[8] @x4", 8 * 3 * 2);

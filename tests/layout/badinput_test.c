@@ -7,7 +7,7 @@
 #include "support/suite.h"
 #include "weft.h"
 
-#define DTYPES "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2"
+#define DTYPES "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f8e4m3sat f8e5m2sat f8e8m0 c64 c128"
 #define OPS "sum prod min max avg band bor bxor"
 #define AFTER_EXTENT "'/' and an axis, '~' and ghosts, ',' or ']'"
 #define AFTER_MESH "'.' and an axis, '=' and ranks, '+' and an op, or the end"
@@ -38,6 +38,8 @@ static void wrong_texts_get_their_message_and_caret(void **state)
         {"f32[8", "expected " AFTER_EXTENT ", and the text ends", 5},
         {"f32[8]", "expected '@' and a mesh, and the text ends", 6},
         {"f32[8] x2", "expected '@' and a mesh, not 'x'", 7},
+        {"f32[8~1,8~1]+x2", "expected '@' and a mesh, not 'x'", 13},
+        {"f32[8~1,8~1]++@x2", "expected '@' and a mesh, not '+'", 13},
         {"f32[8,] @x2", "expected an extent, not ']'", 6},
         {"f32[,8] @x2", "expected an extent, not ','", 4},
         {"f32[8x] @x2", "expected " AFTER_EXTENT ", not 'x'", 5},
@@ -104,6 +106,9 @@ static void wrong_texts_get_their_message_and_caret(void **state)
         {"f32[8~1] @x2 +sum(~) +max(~)", "'~' is used in two places", 26},
         {"f32[8] @x2 +band(x)", "band does not fold f32: bit ops take integers and bool", 12},
         {"bool[8] @x2 +sum(x)", "sum does not fold bool: min, max, band, bor and bxor do", 13},
+        {"c64[8] @x2 +max(x)", "max does not fold c64: sum and avg do", 12},
+        {"c128[8] @x2 +prod(x)", "prod does not fold c128: sum and avg do", 13},
+        {"f8e8m0[8] @x2 +sum(x)", "sum does not fold f8e8m0: it has no zero; prod, min and max do", 15},
         {"f32[8/abcdefghijklmnopqrstuvwxyzabcdef] @x2", "an axis name has at most 31 characters", 6},
         {"f32[8/x] @abcdefghijklmnopqrstuvwxyzabcdef2", "an axis name has at most 31 characters", 10},
         {"f32[8/x1] @x1 2", "in an axis name, digits must follow a '_'", 7},
@@ -201,7 +206,7 @@ static void right(struct form *f)
 /* One spoiled thing each: SPOIL(what is done to f, the message). */
 #define CASES                                                                                                     \
     SPOIL(f.desc.dtype = 0, "dtype is 0, which is not a dtype")                                                   \
-    SPOIL(f.desc.dtype = 16, "dtype is 16, which is not a dtype")                                                 \
+    SPOIL(f.desc.dtype = 21, "dtype is 21, which is not a dtype")                                                 \
     SPOIL(f.desc.dims = NULL, "desc.dims is NULL, but its count is not 0")                                        \
     SPOIL(f.desc.axes = NULL, "desc.axes is NULL, but its count is not 0")                                        \
     SPOIL(f.desc.folds = NULL, "desc.folds is NULL, but its count is not 0")                                      \
@@ -230,6 +235,7 @@ static void right(struct form *f)
     SPOIL(f.dims[0].splits[0].axis = "y", "axis 'y' is used in two places")                                       \
     SPOIL(f.dims[0].splits[0].block = -1, "dim 0: a block has size -1: it must be at least 1")                    \
     SPOIL(f.dims[0].splits[0].block = 3, "dim 0: ghosts need contiguous pieces, and ':3' deals blocks")           \
+    SPOIL(f.desc.flags = 6, "flags has 0x6, which is not a flag")                                                 \
     SPOIL(f.dims[0].lo = -1, "dim 0: ghosts are -1 and 1 wide: widths must be at least 0")                        \
     SPOIL(f.dims[0].hi = -7, "dim 0: ghosts are 1 and -7 wide: widths must be at least 0")                        \
     SPOIL(f.dims[0].hi = INT64_MAX, "the tensor with its ghosts has more than 2^62 bytes")                        \

@@ -41,15 +41,19 @@ static void check_box(const struct oracle *o, const weft_box *b, enum weft_halo_
     for (int64_t i = 0; i < count; i++) {
         enum weft_halo_part most = WEFT_HALO_INNER;
         int64_t rest = i, slot = 0, scale = 1;
+        int ghosts = 0; /* dims in which the slot is a ghost */
         for (int d = ndim - 1; d >= 0; d--) {
             int64_t k = b->local[d] + rest % b->len[d], at;
             enum weft_halo_part is = slot_part(&sample.dims[d], &o[d], k, &at);
             LAW(at == b->at[d] + rest % b->len[d]);
             most = is > most ? is : most;
+            ghosts += is == WEFT_HALO_GHOSTS;
             rest /= b->len[d];
             slot += k * scale;
             scale *= o[d].room;
         }
+        if (ghosts > 1 && sample.desc.flags)
+            most = WEFT_HALO_EDGES;
         LAW(most == part && !seen[slot]);
         seen[slot] = 1;
     }

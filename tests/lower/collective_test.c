@@ -70,6 +70,8 @@ static void wrong_collectives_are_refused(void **state)
         {{.kind = NULL, .dtype = WEFT_F32, .n = 2}, "there is no ''"},
         {{.kind = "allreduce", .dtype = WEFT_F32, .n = 0}, "a group of 0 ranks"},
         {{.kind = "allreduce", .dtype = WEFT_F32, .n = 2, .op = WEFT_BAND}, "band does not fold f32"},
+        {{.kind = "allreduce", .dtype = WEFT_C64, .n = 2, .op = WEFT_PROD}, "prod does not fold c64"},
+        {{.kind = "reduce", .dtype = WEFT_F8E8M0, .n = 2, .op = WEFT_AVG}, "avg does not fold f8e8m0"},
         {{.kind = "allreduce", .n = 2}, "not a dtype"},
         {{.kind = "permute", .dtype = WEFT_F32, .n = 2}, "where each piece goes"},
         {{.kind = "allgather", .dtype = WEFT_F32, .n = 2, .count = -1}, "-1"},
@@ -86,6 +88,30 @@ static void wrong_collectives_are_refused(void **state)
     }
     weft_plan *p;
     assert_int_equal(weft_lower_collective(&(weft_collective){.size = 3}, 0, NULL, &p), WEFT_EINVAL);
+}
+
+static void casts_from_complex_to_real_are_refused(void **state)
+{
+    (void)state;
+    static const char *const complexes[] = {"c64[8/x] @x2", "c128[8] @x2 +sum(x)"};
+    static const char *const reals[] = {"f64[8] @x2", "bool[8/x] @x2", "f8e8m0[8] @x2"};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 3; k++) {
+            weft_layout *a = NULL, *b = NULL;
+            weft_plan *p = NULL;
+            assert_int_equal(weft_layout_parse(complexes[i], &a), 0);
+            assert_int_equal(weft_layout_parse(reals[k], &b), 0);
+            assert_int_equal(weft_lower(&(weft_move){"w", a, b}, 1, 0, NULL, &p), WEFT_EINVAL);
+            assert_null(p);
+            assert_non_null(strstr(weft_errmsg(), "tensor 0 'w': there is no cast from c"));
+            weft_layout_free(b);
+            b = NULL;
+            assert_int_equal(weft_layout_parse(i ? "c64[8] @x2" : "c128[8] @x2", &b), 0);
+            assert_int_equal(weft_lower(&(weft_move){"w", a, b}, 1, 0, NULL, &p), 0);
+            weft_plan_free(p);
+            weft_layout_free(a);
+            weft_layout_free(b);
+        }
 }
 
 static void plans_of_collectives_have_their_kind(void **state)
@@ -112,6 +138,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_are_their_pairs_of_layouts),
         cmocka_unit_test(wrong_collectives_are_refused),
+        cmocka_unit_test(casts_from_complex_to_real_are_refused),
         cmocka_unit_test(plans_of_collectives_have_their_kind),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

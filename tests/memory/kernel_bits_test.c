@@ -85,7 +85,7 @@ static void check_random(int level, int to, int from)
 static void check_lengths(int level, int to, int from)
 {
     size_t d = weft_dtype_size(to), s = weft_dtype_size(from);
-    fill_random(ROWS * (LONGEST + 1) * 8 + EDGE);
+    fill_random(ROWS * (LONGEST + 1) * 16 + EDGE);
     for (size_t n = 0; n <= LONGEST; n++)
         for (size_t at = 0; at < 16; at++) {
             struct memory_tile rows = {2, {ROWS, (int64_t)n}, {{0}, {0}}};
@@ -115,7 +115,7 @@ static void check_lengths(int level, int to, int from)
 static void check_folds(int level, int op, int dtype)
 {
     static const size_t ways[] = {1, 2, 3, 4, 5, 8, 9};
-    size_t size = weft_dtype_size(dtype), apart = LONGEST * 8 + 24;
+    size_t size = weft_dtype_size(dtype), apart = LONGEST * 16 + 24;
     int acc = dtype_acc(dtype);
     for (size_t n = 0; n <= LONGEST; n++)
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
@@ -154,6 +154,8 @@ int main(void)
         printf("level %d: %s\n", level, memory_level_name(level));
         for (int from = 1; from <= DTYPE_COUNT; from++)
             for (int to = 1; to <= DTYPE_COUNT; to++) {
+                if (!dtype_castable(from, to))
+                    continue;
                 if (weft_dtype_size(from) <= 2)
                     check_codes(level, to, from);
                 else

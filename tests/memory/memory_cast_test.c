@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "memory/memory.h"
 #include "memory_levels.h"
@@ -35,7 +36,8 @@ static void check(int to, int from, const void *src, size_t n)
 static void check_all(int from, const void *src, size_t n)
 {
     for (int to = 1; to <= DTYPE_COUNT; to++)
-        check(to, from, src, n);
+        if (!dtype_is_complex(to))
+            check(to, from, src, n);
 }
 
 static void all_values_of_small_dtypes_are_cast_by_the_definition(void **state)
@@ -64,7 +66,7 @@ static void f32_of_all_upper_halves_is_cast_by_the_definition(void **state)
         for (uint32_t i = 0; i < 65536; i++)
             v[i] = i << 16 | low[k];
         for (int to = 1; to <= DTYPE_COUNT; to++)
-            if ((dtype_is_float(to) && weft_dtype_size(to) < 4) || k == 1)
+            if (!dtype_is_complex(to) && ((dtype_is_float(to) && weft_dtype_size(to) < 4) || k == 1))
                 check(to, WEFT_F32, v, 65536);
     }
 }
@@ -73,10 +75,10 @@ static void f32_of_all_upper_halves_is_cast_by_the_definition(void **state)
 static void ties_of_narrow_floats_are_cast_by_the_definition(void **state)
 {
     (void)state;
-    static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2};
+    static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2, WEFT_F8E4M3SAT, WEFT_F8E5M2SAT};
     static float f[6 * 32768];
     static double d[6 * 32768];
-    for (size_t k = 0; k < 4; k++) {
+    for (size_t k = 0; k < sizeof narrow / sizeof *narrow; k++) {
         struct ref_format format = ref_format_of(narrow[k]);
         size_t n = 0;
         for (uint64_t code = 0; code < ref_end(format); code++) {
@@ -186,6 +188,27 @@ static void known_values_have_their_codes(void **state)
         {WEFT_F8E5M2, 0x1p-16f, 0x01},
         {WEFT_F8E5M2, -0x1p-17f, 0x80},
         {WEFT_F8E5M2, 1, 0x3c},
+        {WEFT_F8E4M3SAT, 448, 0x7e},
+        {WEFT_F8E4M3SAT, 465, 0x7e},
+        {WEFT_F8E4M3SAT, -1e30f, 0xfe},
+        {WEFT_F8E4M3SAT, HUGE_VALF, 0x7e},
+        {WEFT_F8E4M3SAT, NAN, 0x7f},
+        {WEFT_F8E5M2SAT, 61440, 0x7b},
+        {WEFT_F8E5M2SAT, -HUGE_VALF, 0xfb},
+        {WEFT_F8E5M2SAT, NAN, 0x7e},
+        {WEFT_F8E8M0, 1, 127},
+        {WEFT_F8E8M0, -1, 127},
+        {WEFT_F8E8M0, 0, 0},
+        {WEFT_F8E8M0, 1.4999999f, 127},
+        {WEFT_F8E8M0, 1.5f, 128},
+        {WEFT_F8E8M0, 3, 129},
+        {WEFT_F8E8M0, 0x1p-149f, 0},
+        {WEFT_F8E8M0, 0x1p-127f, 0},
+        {WEFT_F8E8M0, 0x1.0004p-127f, 1},
+        {WEFT_F8E8M0, 0x1p127f, 254},
+        {WEFT_F8E8M0, 0x1.8p127f, 255},
+        {WEFT_F8E8M0, -HUGE_VALF, 255},
+        {WEFT_F8E8M0, NAN, 255},
         {WEFT_F16, 65504, 0x7bff},
         {WEFT_F16, 65519, 0x7bff},
         {WEFT_F16, 65520, 0x7c00},
@@ -217,6 +240,62 @@ static void known_values_have_their_codes(void **state)
     assert_int_equal(code, 0x3c01);
 }
 
+/* Around every power of two and every one and a half of it, in f32 and f64. */
+static void powers_of_two_are_cast_by_the_definition(void **state)
+{
+    (void)state;
+    static float f[2 * 6 * 280];
+    static double d[2 * 6 * 280];
+    size_t n = 0;
+    for (int e = -150; e < 130; e++)
+        for (int half = 0; half < 2; half++) {
+            double x = ldexp(half ? 1.5 : 1, e);
+            for (int sign = 0; sign < 2; sign++, x = -x)
+                for (int side = 0; side < 3; side++, n++) {
+                    double to = side == 1 ? 0 : 2 * x;
+                    d[n] = side ? nextafter(x, to) : x;
+                    f[n] = side ? nextafterf((float)x, (float)to) : (float)x;
+                }
+        }
+    assert_true(n <= sizeof f / sizeof *f);
+    check(WEFT_F8E8M0, WEFT_F32, f, n);
+    check(WEFT_F8E8M0, WEFT_F64, d, n);
+}
+
+/* The parts of complex numbers are cast as reals are; a real has the imaginary part +0. */
+static void complex_casts_are_casts_of_the_parts(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static const int parts[] = {WEFT_F32, WEFT_F64}, complexes[] = {WEFT_C64, WEFT_C128};
+    static uint64_t src[2 * N], dst[2 * N], want[2 * N];
+    uint64_t seed = 5;
+    for (int k = 0; k < 2; k++) {
+        size_t size = weft_dtype_size(parts[k]);
+        for (int from = 1; from <= DTYPE_COUNT; from++) {
+            for (int i = 0; i < 2 * N; i++)
+                src[i] = ref_random(&seed);
+            memset(dst, 0x5a, sizeof dst);
+            struct memory_tile t = {1, {N}, {{(int64_t)(2 * size)}, {(int64_t)weft_dtype_size(from)}}};
+            memory_copy(&t, dst, complexes[k], src, from);
+            memset(want, 0, sizeof want);
+            for (size_t i = 0; i < N; i++)
+                if (!dtype_is_complex(from))
+                    memory_cast_one((char *)want + 2 * i * size, parts[k], (char *)src + i * weft_dtype_size(from),
+                                    from);
+            for (size_t i = 0; i < 2 * (size_t)N && dtype_is_complex(from); i++)
+                memory_cast_one((char *)want + i * size, parts[k], (char *)src + i * weft_dtype_size(from) / 2,
+                                parts[from == WEFT_C128]);
+            assert_memory_equal(dst, want, 2 * N * size);
+            for (size_t i = 0; i < N; i++) {
+                uint64_t one[2];
+                memory_cast_one(one, complexes[k], (char *)src + i * weft_dtype_size(from), from);
+                assert_memory_equal(one, (char *)want + 2 * i * size, 2 * size);
+            }
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +303,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_values_of_small_dtypes_are_cast_by_the_definition),
         cmocka_unit_test(f32_of_all_upper_halves_is_cast_by_the_definition),
         cmocka_unit_test(ties_of_narrow_floats_are_cast_by_the_definition),
+        cmocka_unit_test(powers_of_two_are_cast_by_the_definition),
+        cmocka_unit_test(complex_casts_are_casts_of_the_parts),
         cmocka_unit_test(wide_integers_are_cast_by_the_definition),
         cmocka_unit_test(wide_floats_are_cast_by_the_definition),
     };

@@ -11,7 +11,7 @@
 #include "memory_ref.h"
 #include "support/suite.h"
 
-enum { MOST = 300, ROOM = MOST * 8 + 64 };
+enum { MOST = 300, ROOM = MOST * 16 + 64 };
 
 static uint64_t seed;
 static const struct kernels *levels[8];
@@ -51,6 +51,10 @@ static void random_values(void *data, int dtype, size_t n)
     static const double special[] = {0,   -0.0, 1,    -1,     0.5,      1e-7,      -1e-7,   65519, 65520,
                                      464, 465,  1e30, -1e30,  HUGE_VAL, -HUGE_VAL, NAN,     -NAN,  255,
                                      256, -128, -129, 0x1p31, -0x1p31,  0x1p63,    -0x1p63, 0x1p64};
+    if (dtype_is_complex(dtype)) {
+        random_values(data, dtype == WEFT_C64 ? WEFT_F32 : WEFT_F64, 2 * n);
+        return;
+    }
     size_t size = weft_dtype_size(dtype), plain = upto(3);
     for (size_t i = 0; i < n; i++) {
         uint64_t word = ref_random(&seed), value = word;
@@ -136,12 +140,13 @@ static void odd_casts_match_the_plain_kernels(void **state)
 static void all_narrow_floats_match_the_plain_kernels(void **state)
 {
     (void)state;
-    static const int narrow[] = {WEFT_F16, WEFT_BF16, WEFT_F8E4M3, WEFT_F8E5M2};
+    static const int narrow[] = {WEFT_F16,       WEFT_BF16,      WEFT_F8E4M3, WEFT_F8E5M2,
+                                 WEFT_F8E4M3SAT, WEFT_F8E5M2SAT, WEFT_F8E8M0};
     enum { N = 65536 };
     static uint16_t codes[N];
     static float wide[N], near[N], want32[N], got32[N];
     static uint16_t want[N], got[N];
-    for (int j = 0; j < 4; j++) {
+    for (size_t j = 0; j < sizeof narrow / sizeof *narrow; j++) {
         int t = narrow[j];
         size_t size = weft_dtype_size(t);
         for (uint32_t i = 0; i < N; i++) {

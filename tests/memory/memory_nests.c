@@ -78,6 +78,14 @@ int64_t nests_offset(const struct memory_tile *t, const int64_t *stride, int64_t
     return off;
 }
 
+/* f8e5m2sat has no infinity to begin with. */
+static uint64_t any_bits(int dtype, uint64_t word)
+{
+    size_t size = weft_dtype_size(dtype);
+    word = size == 8 ? word : word & (UINT64_MAX >> (64 - 8 * size));
+    return dtype == WEFT_F8E5M2SAT && (word & 0x7f) == 0x7c ? word - 1 : word;
+}
+
 uint64_t nests_value(int dtype)
 {
     static const double special[] = {0, -0.0, 1, -1, 2, 3, 0.5, 1e-7, 1e30, -1e30, HUGE_VAL, -HUGE_VAL, NAN, 200, -90};
@@ -85,17 +93,25 @@ uint64_t nests_value(int dtype)
     double small = (double)(int64_t)(word % 200) - 100;
     switch (nests_below(4)) {
     case 0: memory_cast_one(&value, dtype, &special[nests_below(15)], WEFT_F64); return value;
-    case 1: return weft_dtype_size(dtype) == 8 ? word : word & (UINT64_MAX >> (64 - 8 * weft_dtype_size(dtype)));
+    case 1: return any_bits(dtype, word);
     default: memory_cast_one(&value, dtype, &small, WEFT_F64); return value;
+    }
+}
+
+void nests_put(void *p, int dtype)
+{
+    int part = dtype == WEFT_C64 ? WEFT_F32 : dtype == WEFT_C128 ? WEFT_F64 : dtype;
+    size_t size = weft_dtype_size(part);
+    for (size_t i = 0; i < weft_dtype_size(dtype); i += size) {
+        uint64_t v = nests_value(part);
+        memcpy((unsigned char *)p + i, &v, size);
     }
 }
 
 void nests_values(const struct memory_tile *t, struct operand *o, int dtype)
 {
-    for (int64_t i = 0; i < memory_tile_count(t); i++) {
-        uint64_t v = nests_value(dtype);
-        memcpy(o->data + o->first + nests_offset(t, o->stride, i), &v, weft_dtype_size(dtype));
-    }
+    for (int64_t i = 0; i < memory_tile_count(t); i++)
+        nests_put(o->data + o->first + nests_offset(t, o->stride, i), dtype);
 }
 
 unsigned char *nests_twin(const struct operand *o)

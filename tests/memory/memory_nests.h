@@ -27,7 +27,8 @@ void nests_operand(const struct memory_tile *t, struct operand *o, int64_t size,
 int64_t nests_offset(const struct memory_tile *t, const int64_t *stride, int64_t index);
 
 /* Values that mean something in a dtype: small ones, ends, zeros of both signs, infinities, NaNs, any bits. */
-uint64_t nests_value(int dtype);
+uint64_t nests_value(int dtype); /* not of a complex dtype */
+void nests_put(void *p, int dtype);
 void nests_values(const struct memory_tile *t, struct operand *o, int dtype);
 unsigned char *nests_twin(const struct operand *o);
 #endif

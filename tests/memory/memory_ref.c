@@ -16,7 +16,8 @@ UNWATCHED struct ref_format ref_format_of(int dtype)
     case WEFT_BF16: return (struct ref_format){8, 7, false};
     case WEFT_F32: return (struct ref_format){8, 23, false};
     case WEFT_F64: return (struct ref_format){11, 52, false};
-    case WEFT_F8E4M3: return (struct ref_format){4, 3, true};
+    case WEFT_F8E4M3:
+    case WEFT_F8E4M3SAT: return (struct ref_format){4, 3, true};
     default: return (struct ref_format){5, 2, false};
     }
 }
@@ -73,6 +74,11 @@ UNWATCHED struct ref ref_decode(int dtype, const void *p)
         r.x = r.neg ? -(long double)(0 - r.word) : (long double)r.word;
         return r;
     }
+    if (dtype == WEFT_F8E8M0) {
+        r.nan = u == 255;
+        r.x = r.nan ? 0 : ldexpl(1, (int)u - 127);
+        return r;
+    }
     struct ref_format f = ref_format_of(dtype);
     uint64_t code = u & ~(UINT64_C(1) << (bits - 1)), end = ref_end(f);
     r.neg = u >> (bits - 1);
@@ -106,7 +112,21 @@ UNWATCHED static uint64_t ref_encode_float(int dtype, struct ref r)
     uint64_t lo = ref_below(f, x);
     long double a = ref_magnitude(f, lo), middle = a + (ref_magnitude(f, lo + 1) - a) / 2;
     bool up = x > middle || (x == middle && (lo & 1));
-    return sign | (lo + up);
+    bool saturates = dtype == WEFT_F8E4M3SAT || dtype == WEFT_F8E5M2SAT;
+    return sign | (saturates && lo + up == end ? lo : lo + up);
+}
+
+/* The power of two that PyTorch chooses: the sign is dropped, 1.5 times a power and more rounds up, and below 2^-126
+ * everything beyond 2^-127 rounds up. */
+UNWATCHED static uint64_t ref_encode_power(struct ref r)
+{
+    long double x = r.x < 0 ? -r.x : r.x;
+    if (r.nan || x >= ldexpl(1, 128))
+        return 255;
+    if (x < ldexpl(1, -126))
+        return x > ldexpl(1, -127);
+    int e = ilogbl(x);
+    return (uint64_t)(e + 127 + (x >= ldexpl(3, e - 1)));
 }
 
 UNWATCHED static uint64_t ref_encode_int(int dtype, struct ref r)
@@ -131,6 +151,8 @@ UNWATCHED uint64_t ref_encode(int dtype, struct ref r)
 {
     if (dtype == WEFT_BOOL)
         return r.nan || r.x != 0;
+    if (dtype == WEFT_F8E8M0)
+        return ref_encode_power(r);
     return dtype_is_float(dtype) ? ref_encode_float(dtype, r) : ref_encode_int(dtype, r);
 }
 

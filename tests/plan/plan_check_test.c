@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "support/pairs.h"
 #include "support/plan_samples.h"
@@ -76,7 +77,7 @@ BREAK(buf_tensor_beyond, p->bufs[2].tensor = 1)
 BREAK(space_zero, p->bufs[2].space = 0)
 BREAK(space_beyond, p->bufs[2].space = 4)
 BREAK(buf_dtype_none, p->bufs[2].dtype = 0)
-BREAK(buf_dtype_beyond, p->bufs[2].dtype = 16)
+BREAK(buf_dtype_beyond, p->bufs[2].dtype = DTYPE_COUNT + 1)
 BREAK(shape_beyond, p->bufs[2].shape = (uint32_t)p->nshapes)
 BREAK(shape_far_beyond, p->bufs[2].shape = UINT32_MAX)
 BREAK(shape_negative, p->shapes[p->bufs[2].shape] = -4)
@@ -152,7 +153,9 @@ BREAK(reduce_op_none, p->steps[4].op = 0)
 BREAK(reduce_op_beyond, p->steps[4].op = 9)
 BREAK(reduce_avg, p->steps[4].op = WEFT_AVG)
 BREAK(reduce_bits, p->steps[4].op = WEFT_BAND)
-BREAK(reduce_via, p->steps[4].via = 16)
+BREAK(reduce_via, p->steps[4].via = DTYPE_COUNT + 1)
+BREAK(reduce_via_complex, p->steps[4].via = WEFT_C64)
+BREAK(recv_complex, p->parts[1].wire = WEFT_C64)
 BREAK(reduce_div, p->steps[4].div = -3)
 BREAK(reduce_div_max, p->steps[4].op = WEFT_MAX)
 BREAK(reduce_dtype, p->bufs[2].dtype = WEFT_F16)
@@ -161,6 +164,8 @@ BREAK(reduce_empty,
        p->nparts--))
 BREAK(copy_peer, p->steps[0].peer = 1)
 BREAK(copy_op, p->steps[0].op = WEFT_SUM)
+BREAK(copy_complex,
+      (swap_layout(&p->tensors[0].src, "c128[5,16/x:2] @x2"), p->bufs[p->tensors[0].src_buf].dtype = WEFT_C128))
 BREAK(copy_three, (p->steps[0].nparts = 3, p->steps[1].part = 3, p->steps[1].nparts = 0))
 BREAK(copy_into_src, p->parts[1] = p->parts[0])
 BREAK(copy_boxes, (p->runs[3].len = 1))
@@ -203,7 +208,7 @@ static const struct {
     A(space_zero, "plan: buffer 2: space 0 is unknown"),
     A(space_beyond, "plan: buffer 2: space 4 is unknown"),
     A(buf_dtype_none, "plan: buffer 2: dtype 0 is unknown"),
-    A(buf_dtype_beyond, "plan: buffer 2: dtype 16 is unknown"),
+    A(buf_dtype_beyond, "plan: buffer 2: dtype 21 is unknown"),
     A(shape_beyond, "plan: buffer 2: shape at 4 of 4"),
     A(shape_far_beyond, "plan: buffer 2: shape at 4294967295 of 4"),
     A(shape_negative, "plan: buffer 2: its shape is negative or too large"),
@@ -279,7 +284,10 @@ static const struct {
     A(reduce_op_beyond, "plan: step 4: op ? (9) cannot fold bf16"),
     A(reduce_avg, "plan: step 4: op avg (5) cannot fold bf16"),
     A(reduce_bits, "plan: step 4: op band (6) cannot fold bf16"),
-    A(reduce_via, "plan: step 4: via dtype 16 is unknown"),
+    A(reduce_via, "plan: step 4: via dtype 21 is unknown"),
+    A(reduce_via_complex, "plan: step 4, part 0: there is no cast from c64 to f32"),
+    A(recv_complex, "plan: step 1, part 0: there is no cast from c64 to bf16"),
+    ON(sample_cyclic, 0, copy_complex, "plan: step 0, part 1: there is no cast from c128 to i16"),
     A(reduce_div, "plan: step 4: divisor -3 with op sum"),
     A(reduce_div_max, "plan: step 4: divisor 3 with op max"),
     A(reduce_dtype, "plan: step 4, part 2: folds f16, the source is bf16"),

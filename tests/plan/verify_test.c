@@ -152,6 +152,43 @@ static void reads_of_ghosts_are_refused(void **state)
     }
 }
 
+/* A grid of one element whose ghosts stand for it again: its slots are the element, two faces and a corner. */
+static void corners_are_refused_where_there_are_none(void **state)
+{
+    (void)state;
+    enum { RIGHT, NO_FACE, CORNER, CORNER_AS_TERM, FACE_NO_TERM };
+    static const char *const words[] = {NULL, "element [0,0] of 'w' on rank 0 is never written",
+                                        "'w'[0:1,0:1] is at a corner of rank 0's destination, which has none",
+                                        "'w'[0:1,0:1] is at a corner of rank 0's source, which has none",
+                                        "the term of piece 0 of dim 0,piece 0 of dim 1 is missing"};
+    for (int wrong = RIGHT; wrong <= FACE_NO_TERM; wrong++) {
+        bool terms = wrong >= CORNER_AS_TERM;
+        weft_plan *p = sample_plan(0, 1, "reshard", "direct");
+        uint32_t w = sample_tensor(p, "w", terms ? "i32[1~0:1o,1~0:1o]+ @x1 +sum(~)" : "i32[1,1] @x1",
+                                   terms ? "i32[1,1] @x1" : "i32[1~0:1o,1~0:1o]+ @x1");
+        uint32_t src = p->tensors[w].src_buf, dst = p->tensors[w].dst_buf;
+        if (terms) {
+            PART(p, dst, 0, 0, SPAN(0, 1, 0), SPAN(0, 1, 0));
+            PART(p, src, 0, 0, SPAN(0, 1, 0), SPAN(0, 1, 0));
+            PART(p, src, 0, 0, SPAN(0, 1, 0), SPAN(0, 1, 1));
+            if (wrong == CORNER_AS_TERM)
+                PART(p, src, 0, 0, SPAN(0, 1, 1), SPAN(0, 1, 0));
+            if (wrong == CORNER_AS_TERM)
+                PART(p, src, 0, 0, SPAN(0, 1, 1), SPAN(0, 1, 1));
+            STEP(p, .kind = PLAN_REDUCE, .op = WEFT_SUM);
+        }
+        for (int slot = 0; slot < 4 && !terms; slot++) {
+            if ((slot == 3 && wrong != CORNER) || (slot == 2 && wrong == NO_FACE))
+                continue;
+            PART(p, src, 0, 0, SPAN(0, 1, 0), SPAN(0, 1, 0));
+            PART(p, dst, 0, 0, SPAN(0, 1, slot / 2), SPAN(0, 1, slot % 2));
+            STEP(p, .kind = PLAN_COPY);
+        }
+        struct set s = {.p = {p}, .n = 1};
+        expect(&s, words[wrong]);
+    }
+}
+
 /* ---- one thing wrong ---- */
 
 static struct plan_part *part(struct set *s, size_t r, size_t step, uint32_t k)
@@ -470,6 +507,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(in_place_without_waits_is_refused),
         cmocka_unit_test(folds_unlike_the_layout_are_refused),
         cmocka_unit_test(reads_of_ghosts_are_refused),
+        cmocka_unit_test(corners_are_refused_where_there_are_none),
         cmocka_unit_test(wrong_plans_are_explained),
         cmocka_unit_test(reads_of_what_several_steps_write_are_checked),
         cmocka_unit_test(slots_written_never_or_twice_are_refused),

@@ -99,7 +99,7 @@ static void interp_copy(struct interp *x, size_t r, const struct plan_step *s)
 {
     struct interp_part from, to;
     if (s->nparts != 2 || !interp_part(x, r, s->part, &from) || !interp_part(x, r, s->part + UINT64_C(1), &to) ||
-        from.count != to.count) {
+        from.count != to.count || !dtype_castable(from.dtype, to.dtype)) {
         x->broken = true;
         return;
     }
@@ -119,6 +119,8 @@ static void interp_reduce(struct interp *x, size_t r, const struct plan_step *s)
     for (size_t i = 0; i < n && ok; i++)
         ok = interp_part(x, r, s->part + 1 + i, &in[i]) && in[i].count == to.count &&
              (in[i].dtype == src || in[i].dtype == dtype_acc(src));
+    int folded = n ? src : to.dtype, via = s->via ? s->via : folded;
+    ok = ok && dtype_castable(folded, via) && dtype_castable(via, to.dtype);
     x->broken = x->broken || !ok;
     struct memory_tile one = {0};
     for (int64_t k = 0; ok && k < to.count; k++) {
@@ -144,7 +146,8 @@ static void interp_pack_part(struct interp *x, size_t r, const struct plan_step 
     }
     const struct plan_part *part = &x->all[r]->parts[s->part + i];
     int64_t size = (int64_t)weft_dtype_size(part->wire);
-    if (!size || part->offset < 0 || part->offset + p.count * size > bytes) {
+    if (!size || !dtype_castable(out ? p.dtype : part->wire, out ? part->wire : p.dtype) || part->offset < 0 ||
+        part->offset + p.count * size > bytes) {
         x->broken = true;
         return;
     }

@@ -32,7 +32,12 @@ static void interp_number(unsigned char *out, int dtype, bool prod, uint64_t h)
 {
     double f = prod ? (double)(1 << (h >> 8) % 2) : (double)((h >> 8) % (weft_dtype_size(dtype) > 2 ? 4096 : 8));
     f = h & 1 ? -f : f;
-    if (dtype_is_float(dtype))
+    if (dtype_is_complex(dtype)) {
+        size_t part = weft_dtype_size(dtype) / 2;
+        double im = (double)((h >> 24) % 4096);
+        memory_cast_one(out, part == 4 ? WEFT_F32 : WEFT_F64, &f, WEFT_F64);
+        memory_cast_one(out + part, part == 4 ? WEFT_F32 : WEFT_F64, &im, WEFT_F64);
+    } else if (dtype_is_float(dtype))
         memory_cast_one(out, dtype, &f, WEFT_F64);
     else
         memory_cast_one(out, dtype, &h, WEFT_U64);
@@ -94,17 +99,18 @@ static void interp_terms(const struct interp_view *v, const weft_layout *l, int 
     for (int64_t k = 0; k < count; k++) {
         uint64_t h = seed;
         unsigned char *p = v->data;
-        bool ghost = false, none = false;
+        bool none = false;
+        int ghosts = 0;
         for (int d = 0; d < l->ndim; d++) {
             const struct interp_place *x = &place[d][at[d]];
             h = hash_u64(h, (uint64_t)x->at);
             if (l->ghost_terms && (l->dim[d].lo || l->dim[d].hi))
                 h = hash_u64(hash_u64(h, (uint64_t)layout_piece(l, index, d)), (uint64_t)at[d]);
             none = none || x->at < 0;
-            ghost = ghost || x->ghost;
+            ghosts += x->ghost;
             p += at[d] * v->stride[d];
         }
-        if (!none && (!ghost || l->ghost_terms))
+        if (!none && (!ghosts || l->ghost_terms) && (ghosts < 2 || !l->faces))
             interp_number(p, l->dtype, prod, hash_u64(h, 1));
         for (int d = l->ndim - 1; d >= 0 && ++at[d] == v->shape[d]; d--)
             at[d] = 0;

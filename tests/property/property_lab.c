@@ -165,15 +165,16 @@ int64_t *lab_slots(const struct oracle_side *s, int rank, int64_t *count)
     }
     for (int64_t i = 0; i < *count; i++) {
         int64_t element = 0;
-        bool ghost = false, nothing = false;
+        bool nothing = false;
+        int ghosts = 0;
         for (int d = 0; d < ndim; d++) {
             const struct oracle_side_dim *q = &s->dim[d];
             int64_t p = q->pos[q->first[piece[d]] + at[d]];
             nothing = nothing || p < 0;
-            ghost = ghost || oracle_side_ghost(q, piece[d], at[d]);
+            ghosts += oracle_side_ghost(q, piece[d], at[d]);
             element = element * q->extent + p;
         }
-        out[i] = nothing ? -1 : 2 * element + ghost;
+        out[i] = nothing || oracle_side_corner(s, ghosts) ? -1 : 2 * element + (ghosts > 0);
         oracle_step(ndim, shape, at);
     }
     return out;

@@ -138,7 +138,7 @@ bool law_same_bits(const struct lab *l, int m, struct why *why)
 {
     const struct oracle_side *s = &l->oracle[m]->dst;
     size_t width = s->width;
-    if (!l->c->side[m][0].nfolds || !dtype_is_float(s->dtype))
+    if (!l->c->side[m][0].nfolds || (!dtype_is_float(s->dtype) && !dtype_is_complex(s->dtype)))
         return true;
     unsigned char *bits = lab_buffer(oracle_elements(l->oracle[m]) * (int64_t)(width + 1)), *seen = bits;
     bits += oracle_elements(l->oracle[m]);
@@ -202,12 +202,19 @@ static bool lossless(int from, int to)
 {
     static const struct {
         int digits, range; /* bits of a whole number that it holds exactly; its largest power of two */
-    } of[DTYPE_COUNT + 1] = {[WEFT_F16] = {11, 15},   [WEFT_BF16] = {8, 127}, [WEFT_F32] = {24, 127},
-                             [WEFT_F64] = {53, 1023}, [WEFT_F8E4M3] = {4, 8}, [WEFT_F8E5M2] = {3, 15}};
+    } of[DTYPE_COUNT + 1] = {
+        [WEFT_F16] = {11, 15},  [WEFT_BF16] = {8, 127},  [WEFT_F32] = {24, 127},    [WEFT_F64] = {53, 1023},
+        [WEFT_F8E4M3] = {4, 8}, [WEFT_F8E5M2] = {3, 15}, [WEFT_F8E4M3SAT] = {4, 8}, [WEFT_F8E5M2SAT] = {3, 15}};
     if (from == to)
         return true;
-    if (to == WEFT_BOOL)
+    if (from == WEFT_F8E5M2 && to == WEFT_F8E5M2SAT) /* which has no infinity */
         return false;
+    if (to == WEFT_BOOL || to == WEFT_F8E8M0 || dtype_is_complex(from) != dtype_is_complex(to))
+        return false;
+    if (dtype_is_complex(from))
+        return from == WEFT_C64;
+    if (from == WEFT_F8E8M0)
+        return to == WEFT_BF16 || to == WEFT_F32 || to == WEFT_F64;
     int bits = (int)weft_dtype_size(from) * 8 - (dtype_is_signed(from) ? 1 : 0);
     bits = from == WEFT_BOOL ? 1 : bits;
     if (!dtype_is_float(from))
@@ -245,7 +252,7 @@ bool law_return(const struct property_case *c, struct why *why)
     there.in_place = false;
     struct side_spec *a = &there.side[0][0], *b = &there.side[0][1];
     a->nfolds = 0;
-    if (b->nfolds && dtype_is_float(a->dtype))
+    if (b->nfolds && (dtype_is_float(a->dtype) || dtype_is_complex(a->dtype)))
         a->dtype = b->dtype = WEFT_I32;
     if (!lossless(a->dtype, b->dtype) || (b->nfolds && dtype_is_float(b->dtype)))
         b->dtype = a->dtype;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
+
 /* ---- simplifications: each leaves the case as it was when it has nothing to do ---- */
 
 static void drop_move(struct property_case *c, int m)
@@ -174,6 +176,7 @@ static bool simplify_side(struct side_spec *both, int side, int k)
         for (int i = 0, first = spec_world(other); i < spec_mesh(s); i++)
             s->ranks[i] = first + i < CASE_RANKS ? first + i : s->ranks[i];
         return true;
+    case 7: s->faces = false; return true;
     default: return false;
     }
 }
@@ -181,7 +184,7 @@ static bool simplify_side(struct side_spec *both, int side, int k)
 /* Simplification number n of the case, in *c; false after the last. Numbers without a meaning leave the case alone. */
 static bool simplify(struct property_case *c, int n)
 {
-    enum { WHOLE = 12, DIM = 12, SPLIT = 4, AXIS = 7, FOLD = 3, SIDE = 7 };
+    enum { WHOLE = 12, DIM = 12, SPLIT = 4, AXIS = 7, FOLD = 3, SIDE = 8 };
     enum { DIMS = CASE_DIMS * DIM, SPLITS = CASE_DIMS * CASE_AXES * SPLIT, AXES = CASE_AXES * AXIS };
     enum { FOLDS = (CASE_AXES + 1) * FOLD, EACH = AXES + DIMS + FOLDS + SPLITS + SIDE };
     if (n < WHOLE) {
@@ -235,7 +238,7 @@ static int64_t case_weight(const struct property_case *c)
                 c->staged + c->wild + (c->seed != 1);
     for (int m = 0; m < 2 * c->moves; m++) {
         const struct side_spec *s = &c->side[m / 2][m % 2];
-        w += 100 * s->ndim + 40 * s->naxes + 10 * spec_mesh(s) + 5 * s->nfolds + 2 * plainness(s->dtype);
+        w += 100 * s->ndim + 40 * s->naxes + 10 * spec_mesh(s) + 5 * s->nfolds + 2 * plainness(s->dtype) + s->faces;
         w += s->dtype != c->side[m / 2][1 - m % 2].dtype;
         for (int d = 0; d < s->ndim; d++) {
             w += s->dim[d].extent + s->dim[d].lo + s->dim[d].hi + s->dim[d].wrap + 6 * s->dim[d].nsplits;
@@ -274,6 +277,8 @@ void shrink(property_law *law, struct property_case *c, struct why *why)
             if (!simplify(&next, n))
                 break;
             for (int m = 0; m < next.moves; m++) {
+                if (!dtype_castable(next.side[m][0].dtype, next.side[m][1].dtype))
+                    next.side[m][1].dtype = next.side[m][0].dtype;
                 spec_mend(&next.side[m][0], false);
                 spec_mend(&next.side[m][1], true);
             }

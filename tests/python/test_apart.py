@@ -140,3 +140,7 @@ def test_jobs_that_differ_are_told_in_what(tmp_path):
     for i, said in enumerate(jobs(tmp_path, ("auto:sync", 0, 2, 1, at), ("auto:sync", 1, 2, 1, at))):
         assert said.startswith(f"TimeoutError: file:{tmp_path}: rank {1 - i} did not come in time; this rank waited at file:{tmp_path} under the name 'torchrun-job{i}"), said
         assert said.endswith("for 2 ranks: all ranks need the same place (WEFT_AT), name (WEFT_NAME) and number")
+    said = jobs(tmp_path, (f"shm:{name}", 0, 2, 3, {}), (f"shm:{name}x", 1, 2, 3, {}))
+    for i, (text, own, other) in enumerate(zip(said, (name, name + "x"), (name + "x", name))):
+        assert text.startswith(f"TimeoutError: shm:{own}: rank {1 - i} did not come within 3000 ms; this rank waited for 2 ranks on host "), text
+    assert any(re.search(rf"other ranks wait there now under .*shm:{name}x?(,|$)", text) for text in said), said

@@ -57,6 +57,16 @@ def test_kinds_of_arrays():
     raw = np.zeros(3, np.uint16)
     bf16.bind(comm, np.array([1, 2, 3], np.float32), weft.bits(raw, "bf16")).run()
     assert raw.tolist() == [0x3F80, 0x4000, 0x4040]
+    codes = np.zeros(3, np.uint8)
+    for name, want in (("f8e4m3", [0x7F, 0xFF, 0x38]), ("f8e4m3sat", [0x7E, 0xFE, 0x38]), ("f8e8m0", [255, 137, 127])):
+        cast = weft.lower("f32[3] @x1", f"{name}[3] @x1")
+        cast.bind(comm, np.array([np.inf, -1000, 1], np.float32), weft.bits(codes, name)).run()
+        assert codes.tolist() == want and name in str(cast.explain())
+    both = comm.empty("c128[3] @x1")
+    weft.lower("c64[3] @x1", "c128[3] @x1").bind(comm, np.array([1, 2j, 3 - 4j], np.complex64), both).run()
+    assert both.tolist() == [1, 2j, 3 - 4j] and comm.allreduce(both[::2]).tolist() == [1, 3 - 4j]
+    weft.lower("i32[3] @x1", "c128[3] @x1").bind(comm, np.array([1, 2, 3], np.int32), both).run()
+    assert both.tolist() == [1, 2, 3]
 
 
 def test_memory_stays_while_it_is_bound():
@@ -95,7 +105,8 @@ def test_arrays_that_do_not_fit():
         (good, b"123456", "the array is u8"),
         ([1.0], good, "list is no array"),
         (good.astype(">f4"), good, "byte order"),
-        (good.astype(complex), good, "complex128"),
+        (good.astype(complex), good, r"the array is c128 \(2, 3\), the layout has f32 \(2, 3\) here; convert it$"),
+        (good.astype("M8[s]"), good, "no element type for NumPy's datetime64"),
         (good[::-1], np.zeros((2, 3), np.float32), "runs backwards"),
         (good, np.broadcast_to(np.zeros(3, np.float32), (2, 3)), "read-only"),
         (weft.bits(np.zeros((2, 3), np.uint32), "f32"), weft.bits(np.zeros((2, 3), np.uint32), "i32"), "i32"),
@@ -156,7 +167,7 @@ def test_window_memory_lives_as_long_as_its_array():
 
 def test_empty_of_all_types():
     comm = weft.open("self:")
-    for name, dtype in (("f32", "f4"), ("i8", "i1"), ("bool", "?"), ("u64", "u8"), ("f16", "f2")):
+    for name, dtype in (("f32", "f4"), ("i8", "i1"), ("bool", "?"), ("u64", "u8"), ("f16", "f2"), ("c64", "c8"), ("c128", "c16")):
         x = comm.empty(f"{name}[3,4] @x1")
         assert x.dtype == np.dtype(dtype) and x.shape == (3, 4) and x.flags.c_contiguous and x.flags.writeable
     assert comm.empty("f32[] @x1").shape == ()

@@ -80,7 +80,7 @@ def test_examples(devices):
 def test_arrays(devices):
     """A jax.Array is a source as it is; as a destination it is refused, since it must not change."""
     comm = weft.open("self:")
-    for dtype, name in ((np.float32, "f32"), (jax.numpy.bfloat16, "bf16"), (jax.numpy.float8_e5m2, "f8e5m2")):
+    for dtype, name in ((np.float32, "f32"), (jax.numpy.bfloat16, "bf16"), (jax.numpy.float8_e5m2, "f8e5m2"), (np.complex64, "c64")):
         x = jax.numpy.arange(6).astype(dtype).reshape(2, 3)
         layout = f"{name}[2,3] @x1"
         out = comm.empty(layout)

@@ -62,7 +62,7 @@ def test_boxes_cover_the_tensor():
 
 
 def test_halo_parts_cover_the_buffer():
-    for text in ("f32[12/x~1,9/y~2:1o] @x2.y2", "f32[10/x~3] @x4", "f32[5] @x1"):
+    for text in ("f32[12/x~1,9/y~2:1o] @x2.y2", "f32[12/x~1,9/y~2:1o]+ @x2.y2", "f32[10/x~3] @x4", "f32[5] @x1"):
         a = weft.layout(text)
         for rank in range(a.world):
             seen = np.zeros(a.local(rank).shape, int)
@@ -72,6 +72,15 @@ def test_halo_parts_cover_the_buffer():
             assert (seen == 1).all(), (text, rank)
     with pytest.raises(weft.InvalidError, match="no part 'core'"):
         weft.layout("f32[5] @x1").halo(0, "core")
+
+
+def test_halo_without_corners():
+    a = weft.layout("f32[8/y~1,8/x~1]+ @y2.x2")
+    assert a.faces and not weft.layout("f32[8/y~1,8/x~1] @y2.x2").faces
+    assert repr(a) == "f32[8/y~1,8/x~1]+ @y2.x2" and a.local(0).shape == (6, 6)
+    assert sorted((b.at, b.len) for b in a.halo(0, "ghosts")) == [((0, 4), (4, 1)), ((4, 0), (1, 4))]
+    assert not weft.layout("f32[8/y~1,8/x]+ @y2.x2").faces  # one dim with ghosts: there are no corners
+    assert a.dual().faces
 
 
 def test_layout_errors_show_the_place():

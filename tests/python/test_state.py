@@ -29,6 +29,9 @@ def plain_rank(comm, what):
                 src["k"] = (src["k"][0], "f32[4/x,12] @x2=1,0")
             if what == "extra" or what == "left out":
                 src["rope"] = (np.zeros(2, np.float32), "f32[4/x] @x2")
+            if what == "buffer" or what == "left out":  # of a module: no pair, and the other side has none
+                src["inv_freq"] = np.zeros(4, np.float32)
+                src["steps"] = 3
             if what == "bare" and comm.rank == 1:
                 src["v"] = src["v"][0]
             bound = weft.bind_state(comm, src, strict=what != "left out")
@@ -56,12 +59,13 @@ def test_views_of_a_fused_tensor(what):
     [
         ("differ", "MismatchError: src of 'k': rank 0 has f32[4/x,12] @x2, and rank 1 has f32[4/x,12] @x2=1,0: all ranks that have a tensor must give one layout"),
         ("extra", "InvalidError: bind_state: no rank gives a destination for 'rope': give one, leave the tensor out, or strict=False to leave out all such"),
-        ("bare", "ArrayError: {}src of 'v': ndarray says nothing of the other ranks: give a pair (array, layout), or a DTensor"),
+        ("bare", "ArrayError: rank 1: src of 'v': ndarray says nothing of the other ranks: give a pair (array, layout), such as (array, 'f32[2,12] @x2') if each of these ranks has all of it"),
+        ("buffer", "ArrayError: rank 0: src of 'inv_freq': ndarray says nothing of the other ranks: give a pair (array, layout), such as (array, 'f32[4] @x2') if each of these ranks has all of it, or strict=False: no rank has the other side of it"),
     ],
 )
 def test_mistakes_are_told_to_all(what, text):
     said = weft.spawn(plain_rank, 3, what)
-    assert said == [text.format("" if r == 1 else "rank 1: ") for r in range(3)]
+    assert said == [text] * 3
 
 
 # ---- DTensors ----
@@ -99,7 +103,10 @@ def dtensor_rank(comm, port, first, kind):
             parallelize_module(model, mesh["tp"], {**cut, "o": RowwiseParallel()})
         fully_shard(model, mesh=mesh["dp"])
         mine = {name.replace(".weight", ""): p for name, p in model.state_dict().items()}
-        with weft.bind_state(comm, mine) as bound:
+        mine["inv_freq"] = torch.zeros(4)  # as a buffer is in a state dict: a plain tensor
+        with pytest.raises(weft.ArrayError, match=r"src of 'inv_freq': .*\(array, 'f32\[4\] @" + "2.".join(axes) + "2"):
+            weft.bind_state(comm, mine)
+        with weft.bind_state(comm, mine, strict=False) as bound:
             for _ in range(2):
                 bound.run()
         layouts = {m.name: repr(m.src) for m in bound.plan.moves}
@@ -113,7 +120,9 @@ def dtensor_rank(comm, port, first, kind):
     qkv = torch.zeros(10, 12, dtype=torch.bfloat16)
     dst = {name: (comm.empty(l, torch=True), l) for name, l in layouts.items()}
     dst.update({n: (view, layouts[n]) for n, view in zip("qkv", (qkv[:6], qkv[6:8], qkv[8:]))})
-    with weft.bind_state(comm, dst=dst) as bound:
+    with pytest.raises(weft.ArrayError, match="rank .: src of 'inv_freq': "):
+        weft.bind_state(comm, dst=dst)
+    with weft.bind_state(comm, dst=dst, strict=False) as bound:
         for _ in range(2):
             bound.run()
     cast = {name: x.to(torch.bfloat16) for name, x in whole.items()}

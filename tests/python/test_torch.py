@@ -191,7 +191,7 @@ def test_tensors(tmp_path):
     weft.lower(layout, layout).bind(comm, src, dst).run()
     assert torch.equal(dst, src)
     assert torch.equal(comm.allreduce(dst), dst) and comm.allreduce(dst).dtype == torch.bfloat16
-    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bool, torch.int64):
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bool, torch.int64, torch.complex64, torch.complex128):
         x = torch.arange(6).to(dtype)
         y = comm.broadcast(x)
         assert y.dtype == dtype and torch.equal(x.view(torch.uint8), y.view(torch.uint8))
@@ -202,5 +202,54 @@ def test_tensors(tmp_path):
         assert (dst == 3).all()
     with pytest.raises(weft.UnsupportedError, match="resolve_neg"):
         comm.allreduce(torch.view_as_complex(torch.ones(4, 2)).conj().imag)
+    with pytest.raises(weft.UnsupportedError, match="resolve_conj"):
+        comm.allreduce(torch.view_as_complex(torch.ones(4, 2)).conj())
     with pytest.raises(weft.UnsupportedError, match="meta"):
         weft.lower(layout, layout).bind(comm, torch.empty(4, 6, dtype=torch.bfloat16, device="meta"), dst)
+
+
+def floats_of_all_kinds():
+    """Every upper half of a float32, with some lower halves."""
+    low = torch.tensor([0, 1, 0x7FFF, 0x8000, 0xFFFF], dtype=torch.int64)
+    bits = ((torch.arange(65536, dtype=torch.int64) << 16)[:, None] | low[None, :]).reshape(-1)
+    return torch.where(bits >= 1 << 31, bits - (1 << 32), bits).to(torch.int32).view(torch.float32)
+
+
+def cast_by_weft(comm, x, name):
+    out = comm.empty(f"{name}[{len(x)}] @x1", torch=True)
+    weft.lower(f"f32[{len(x)}] @x1", f"{name}[{len(x)}] @x1").bind(comm, x, out).run()
+    return out
+
+
+def test_casts_to_f8():
+    """f8e8m0 and saturating f8e4m3 are PyTorch's own casts; saturating f8e5m2 is its cast of clamped values."""
+    comm = weft.open("self:")
+    x = floats_of_all_kinds()
+    if hasattr(torch, "float8_e8m0fnu"):
+        powers = cast_by_weft(comm, x, "f8e8m0")
+        assert powers.dtype == torch.float8_e8m0fnu
+        assert torch.equal(powers.view(torch.uint8), x.to(torch.float8_e8m0fnu).view(torch.uint8))
+        back = comm.empty("f32[256] @x1", torch=True)
+        codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+        weft.lower("f8e8m0[256] @x1", "f32[256] @x1").bind(comm, codes, back).run()
+        assert torch.equal(back[:255], codes[:255].float()) and back[255].isnan()
+    for name, dtype in (("f8e4m3sat", torch.float8_e4m3fn), ("f8e5m2sat", torch.float8_e5m2)):
+        got, most = cast_by_weft(comm, x, name), torch.finfo(dtype).max
+        want = x.clamp(-most, most).to(dtype)
+        number = ~x.isnan()
+        assert got.dtype == dtype and torch.equal(got.view(torch.uint8)[number], want.view(torch.uint8)[number])
+        assert got[~number].float().isnan().all()
+        total = comm.allreduce(weft.bits(got.view(torch.uint8), name), out=torch.empty_like(got))
+        assert torch.equal(total.view(torch.uint8), got.view(torch.uint8))
+
+
+def test_complex_numbers():
+    comm = weft.open("self:")
+    x = torch.randn(4, 6, dtype=torch.complex64)
+    for layout, dtype in (("c64[4,6] @x1", torch.complex64), ("c128[4,6] @x1", torch.complex128)):
+        out = comm.empty(layout, torch=True)
+        weft.lower("c64[4,6] @x1", layout).bind(comm, x, out).run()
+        assert out.dtype == dtype and torch.equal(out, x.to(dtype))
+        assert torch.equal(comm.allreduce(out.T), out.T)
+    with pytest.raises(weft.InvalidError, match="no cast from c64 to f32"):
+        weft.lower("c64[4,6] @x1", "f32[4,6] @x1")

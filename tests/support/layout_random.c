@@ -123,7 +123,7 @@ static bool sample_all_ghosts(struct random *g, struct sample *s, const struct s
         sample_ghosts(g, o, d);
         any = any || d->lo || d->hi;
         int64_t n = d->lo + d->extent + d->hi;
-        fits = fits && !__builtin_mul_overflow(count, n ? n : 1, &count) && count <= INT64_C(1) << 59;
+        fits = fits && !__builtin_mul_overflow(count, n ? n : 1, &count) && count <= INT64_C(1) << 58;
     }
     for (int i = 0; i < s->desc.ndim && !fits; i++)
         s->dims[i].lo = s->dims[i].hi = 0;
@@ -139,13 +139,15 @@ void sample_desc(struct random *g, struct sample *s, const struct sample_options
     s->desc.ndim = (int)random_in(g, o->split, o->dims);
     s->desc.dims = s->dims;
     s->desc.folds = s->folds;
-    for (int64_t i = 0, room = INT64_C(1) << 59; i < s->desc.ndim; i++) {
+    for (int64_t i = 0, room = INT64_C(1) << 58; i < s->desc.ndim; i++) {
         int64_t most = o->extent < room ? o->extent : room;
         s->dims[i].extent = random_once_in(g, 12) ? 0 : random_in(g, 1, most);
         room /= s->dims[i].extent ? s->dims[i].extent : 1;
     }
     sample_roles(g, s, o);
-    if (sample_all_ghosts(g, s, o) && random_once_in(g, 3)) {
+    bool ghosts = sample_all_ghosts(g, s, o);
+    s->desc.flags = ghosts && random_once_in(g, 2) ? WEFT_LAYOUT_FACES : 0;
+    if (ghosts && random_once_in(g, 3)) {
         bool fresh = !s->desc.nfolds || random_once_in(g, 2);
         weft_fold *f = &s->folds[fresh ? s->desc.nfolds++ : random_in(g, 0, s->desc.nfolds - 1)];
         f->op = fresh ? sample_op(g, (int)s->desc.dtype) : f->op;
@@ -233,6 +235,8 @@ void sample_text(struct random *g, struct sample *s, bool spaces)
         sample_text_dim(g, loose, s, &s->dims[i]);
     }
     sample_token(loose, s, "]");
+    if (s->desc.flags)
+        sample_token(loose, s, "+");
     sample_token(loose, s, "@");
     for (int a = 0; a < s->desc.naxes; a++) {
         if (a)

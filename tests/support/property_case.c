@@ -70,7 +70,11 @@ void spec_mend(struct side_spec *s, bool destination)
         if (!s->dim[d].lo && !s->dim[d].hi)
             s->dim[d].wrap = false;
     }
-    if (!spec_has_ghosts(s))
+    int ghosted = 0;
+    for (int d = 0; d < s->ndim; d++)
+        ghosted += s->dim[d].lo || s->dim[d].hi;
+    s->faces = s->faces && ghosted > 1;
+    if (!ghosted)
         spec_free_axis(s, CASE_GHOSTS);
     int n = 0;
     for (int f = 0; f < s->nfolds; f++) {
@@ -80,7 +84,7 @@ void spec_mend(struct side_spec *s, bool destination)
         if (s->fold[n].op == WEFT_AVG && destination)
             s->fold[n].op = WEFT_SUM;
         if (!dtype_foldable(s->fold[n].op, s->dtype))
-            s->fold[n].op = s->dtype == WEFT_BOOL ? WEFT_BXOR : WEFT_SUM;
+            s->fold[n].op = s->dtype == WEFT_BOOL ? WEFT_BXOR : s->dtype == WEFT_F8E8M0 ? WEFT_MAX : WEFT_SUM;
         n++;
     }
     s->nfolds = n;
@@ -122,7 +126,7 @@ void spec_text(const struct side_spec *s, struct text *t)
         if (s->dim[d].wrap)
             text_put(t, "o");
     }
-    text_put(t, "] @");
+    text_put(t, s->faces ? "]+ @" : "] @");
     for (int a = 0; a < s->naxes; a++)
         text_printf(t, "%s%c%d", a ? "." : "", 'a' + a, s->size[a]);
     spec_text_ranks(s, t);

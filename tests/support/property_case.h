@@ -19,6 +19,7 @@ enum {
 
 struct side_spec {
     int dtype, ndim, naxes, nfolds;
+    bool faces; /* ghosts have no corners */
     struct {
         int64_t extent, lo, hi;
         bool wrap;

@@ -138,6 +138,7 @@ static void random_ghosts(struct random *g, struct side_spec *s)
         for (int i = 0; i < s->dim[d].nsplits; i++)
             s->dim[d].split[i].block = 0;
     }
+    s->faces = random_once_in(g, 2);
 }
 
 static void random_roles(struct random *g, struct side_spec *s)
@@ -155,6 +156,7 @@ static void random_roles(struct random *g, struct side_spec *s)
 static void random_clear(struct side_spec *s)
 {
     s->nfolds = 0;
+    s->faces = false;
     for (int d = 0; d < s->ndim; d++) {
         s->dim[d].nsplits = 0;
         s->dim[d].lo = s->dim[d].hi = 0;
@@ -295,7 +297,9 @@ static void random_pair(struct random *g, struct side_spec *src, struct side_spe
             random_ranks(g, dst, world > spec_mesh(dst) ? world : spec_mesh(dst));
     }
     if (random_once_in(g, 3))
-        dst->dtype = random_dtype(g);
+        do
+            dst->dtype = random_dtype(g);
+        while (!dtype_castable(src->dtype, dst->dtype));
     for (int k = 0; k < 2; k++) {
         struct side_spec *s = k ? dst : src;
         spec_mend(s, k == 1);

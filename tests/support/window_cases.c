@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "memory/memory.h"
 
-#define WINDOW_DTYPES 15
+#define WINDOW_DTYPES DTYPE_COUNT
 
 static weft_buffer window_buffer(const char *name, enum weft_dtype dtype, int64_t count, size_t align)
 {
@@ -149,16 +149,21 @@ static void window_terms(void *terms, int dtype, int n, int sign)
         int64_t whole = sign;
         double real = sign;
         bool is_float = dtype_is_float(dtype);
-        memory_cast_one((char *)terms + (size_t)i * weft_dtype_size(dtype), dtype, is_float ? (void *)&real : &whole,
-                        is_float ? WEFT_F64 : WEFT_I64);
+        size_t size = weft_dtype_size(dtype);
+        char *term = (char *)terms + (size_t)i * size;
+        memory_cast_one(term, dtype, is_float ? (void *)&real : &whole, is_float ? WEFT_F64 : WEFT_I64);
+        if (dtype_is_complex(dtype))
+            memcpy(term + size / 2, term, size / 2);
     }
 }
 
 void window_add(struct ranks_rank *r)
 {
     enum { N = 7, TURNS = 4001 };
-    uint64_t plus[N], minus[N], want[N];
-    for (int dtype = WEFT_U8; dtype <= WEFT_F8E5M2; dtype++) {
+    uint64_t plus[2 * N], minus[2 * N], want[2 * N];
+    for (int dtype = WEFT_U8; dtype <= DTYPE_COUNT; dtype++) {
+        if (!dtype_foldable(WEFT_SUM, dtype))
+            continue;
         weft_buffer b = window_buffer("sum", (enum weft_dtype)dtype, N + 2, 1);
         weft_window *w;
         size_t size = weft_dtype_size(dtype);

@@ -55,13 +55,78 @@ static void bad_names_are_refused(void **state)
     assert_int_equal(process_open("shm:a", -1, 2, 0, &c), WEFT_EINVAL);
     assert_int_equal(process_open("shm:a", 0, 5000, 0, &c), WEFT_EUNSUPPORTED);
     assert_int_equal(process_open("shm:a", 0, -2, 0, &c), WEFT_EINVAL);
-    char url[64], text[120];
+}
+
+/* ---- ranks that do not come ---- */
+
+/* A rank of another job, which waits under another name. */
+static int waits(void *url)
+{
+    weft_comm *c;
+    return process_open(url, 0, 2, 20 * SECOND, &c) == WEFT_ETIMEOUT ? 0 : 1;
+}
+
+static void who_waits_in_vain_says_where(void **state)
+{
+    (void)state;
+    weft_comm *c;
+    char url[64], text[200], host[65] = "";
     snprintf(url, sizeof url, "shm:alone-%ld", (long)getpid());
-    snprintf(text, sizeof text, "%s: ranks 0, 2 did not come within 20 ms", url);
+    gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text,
+             "%s: ranks 0, 2 did not come within 20 ms; this rank waited for 3 ranks on host %s, network namespace ",
+             url, host);
     assert_int_equal(process_open(url, 1, 3, 20 * MS, &c), WEFT_ETIMEOUT);
-    assert_string_equal(weft_errmsg(), text);
+    assert_memory_equal(weft_errmsg(), text, strlen(text));
+    assert_non_null(
+        strstr(weft_errmsg(), ": all ranks need the same name, number of ranks, machine and network namespace"));
     process_nothing_left(url + 4);
 }
+
+/* Names of other groups are told while their ranks wait for each other, and no longer. */
+static void other_names_are_told(void **state)
+{
+    (void)state;
+    weft_comm *c;
+    char url[64], other[64], text[120];
+    snprintf(url, sizeof url, "shm:sync-%ld", (long)getpid());
+    snprintf(other, sizeof other, "shm:sink-%ld", (long)getpid());
+    snprintf(text, sizeof text, " %s", other);
+    pid_t pid = fork();
+    if (!pid)
+        _exit(waits(other));
+    bool told = false;
+    for (int i = 0; i < 200 && !told; i++) {
+        assert_int_equal(process_open(url, 1, 2, 20 * MS, &c), WEFT_ETIMEOUT);
+        told = strstr(weft_errmsg(), "other ranks wait there now under ") && strstr(weft_errmsg(), text);
+    }
+    assert_true(told);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(process_open(url, 1, 2, 20 * MS, &c), WEFT_ETIMEOUT);
+    assert_null(strstr(weft_errmsg(), text));
+    process_nothing_left(url + 4);
+}
+
+/* One job has opened the name with its own ranks alone: they are a group, and ranks of the other job wait in vain. */
+static void a_group_of_another_size_is_told(void **state)
+{
+    (void)state;
+    weft_comm *first, *c;
+    char url[64];
+    snprintf(url, sizeof url, "shm:small-%ld", (long)getpid());
+    assert_int_equal(process_open(url, 0, 1, 0, &first), 0);
+    assert_int_equal(process_open(url, 1, 3, 20 * MS, &c), WEFT_ETIMEOUT);
+    assert_non_null(strstr(weft_errmsg(),
+                           ": ranks 0, 2 did not come within 20 ms; rank 0 is in another group with this "
+                           "name, perhaps of another size; this rank waited for 3 ranks on host "));
+    weft_comm_close(first);
+    assert_int_equal(process_open(url, 1, 3, 20 * MS, &c), WEFT_ETIMEOUT);
+    assert_null(strstr(weft_errmsg(), "another group"));
+    process_nothing_left(url + 4);
+}
+
+/* ---- names that are taken ---- */
 
 static int refused(const char *url, int ranks, int code, const char *text)
 {
@@ -664,6 +729,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_names_are_refused),
+        cmocka_unit_test(who_waits_in_vain_says_where),
+        cmocka_unit_test(other_names_are_told),
+        cmocka_unit_test(a_group_of_another_size_is_told),
         cmocka_unit_test(name_of_another_job_is_refused),
         cmocka_unit_test(other_users_are_refused),
         cmocka_unit_test(rank_that_does_not_belong_is_refused_while_a_group_forms),

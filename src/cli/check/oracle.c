@@ -32,8 +32,9 @@ int oracle_open(const weft_layout *src, const weft_layout *dst, struct oracle **
         goto fail;
     o->world = o->src.world > o->dst.world ? o->src.world : o->dst.world;
     o->strict = !o->src.nlevels && o->src.dtype == o->dst.dtype;
-    for (int i = 0; i < 17 && scalar_is_float(o->src.dtype); i++)
-        scalar_store(o->src.dtype, &o->small[i], (union scalar){.f = i - 8});
+    int part = scalar_part(o->src.dtype);
+    for (int i = 0; i < 17 && scalar_is_float(part); i++)
+        scalar_store(part, &o->small[i], (struct scalar){.f = i - 8});
     *out = o;
     return 0;
 fail:
@@ -81,7 +82,7 @@ struct walk {
     int64_t index, piece[WEFT_MAX_DIMS], shape[WEFT_MAX_DIMS], at[WEFT_MAX_DIMS];
     int64_t slot, row, base, piece_offset;
     const int64_t *pos;
-    bool ghost; /* the slot is a ghost in some outer dim */
+    int ghosts; /* outer dims in which the slot is a ghost */
 };
 
 static const int64_t no_dims_pos[1] = {0};
@@ -90,11 +91,11 @@ static void walk_row(struct walk *w)
 {
     int last = w->s->desc.ndim - 1;
     w->base = 0;
-    w->ghost = false;
+    w->ghosts = 0;
     for (int k = 0; k < last; k++) {
         const struct oracle_side_dim *d = &w->s->dim[k];
         int64_t p = d->pos[d->first[w->piece[k]] + w->at[k]];
-        w->ghost = w->ghost || oracle_side_ghost(d, w->piece[k], w->at[k]);
+        w->ghosts += oracle_side_ghost(d, w->piece[k], w->at[k]);
         w->base = w->base < 0 || p < 0 ? -1 : (w->base * w->extent[k]) + p;
     }
     if (last >= 0 && w->base > 0)
@@ -131,10 +132,16 @@ static bool walk_next(struct walk *w)
     return true;
 }
 
-static bool walk_ghost(const struct walk *w, int64_t i)
+static int walk_ghosts(const struct walk *w, int64_t i)
 {
     int last = w->s->desc.ndim - 1;
-    return w->ghost || (last >= 0 && oracle_side_ghost(&w->s->dim[last], w->piece[last], i));
+    return w->ghosts + (last >= 0 && oracle_side_ghost(&w->s->dim[last], w->piece[last], i));
+}
+
+/* Has slot i of the row an element? */
+static bool walk_holds(const struct walk *w, int64_t i)
+{
+    return w->base >= 0 && w->pos[i] >= 0 && !oracle_side_corner(w->s, walk_ghosts(w, i));
 }
 
 /* ---- source data ---- */
@@ -149,7 +156,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 /* What the folds of the source ask of its data. */
 struct taste {
-    int dtype;
+    int dtype;               /* of one part of a complex number */
     bool is_float, any_bits; /* any_bits: any order of any values gives the same bits */
     bool products, bits;
     bool wild;
@@ -160,7 +167,8 @@ struct taste {
 
 static struct taste taste_of(const struct oracle *o, enum oracle_values values)
 {
-    struct taste t = {.dtype = o->src.dtype, .is_float = scalar_is_float(o->src.dtype), .any_bits = true};
+    int part = scalar_part(o->src.dtype);
+    struct taste t = {.dtype = part, .is_float = scalar_is_float(part), .any_bits = true};
     for (int l = 0; l < o->src.nlevels; l++) {
         int op = o->src.level[l].op;
         t.any_bits = t.any_bits && (op == WEFT_MIN || op == WEFT_MAX);
@@ -192,7 +200,7 @@ static uint64_t make_float(const struct oracle *o, const struct taste *t, uint64
     if ((element & t->odd) == 0 && (r & 7) == 0 && scalar_special(t->dtype, (int)(r >> 3 & 15), &code))
         return code;
     if ((element & t->odd) == 0 && (r & 7) == 1)
-        return term;
+        return scalar_held(t->dtype, term);
     int64_t e = t->products ? (int64_t)(r >> 3 & 1) - 1 : (int64_t)(r >> 3 & 7) - 4;
     code = t->one + (uint64_t)e * t->unit; /* and the low bits of the hash as its mantissa */
     return code | (r & 256 ? t->sign : 0) | (term & (t->unit - 1));
@@ -215,11 +223,12 @@ void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values value
     if (!walk_start(&w, s, o->extent, rank))
         return;
     int64_t combo = oracle_side_combo(s, w.index);
+    size_t part = weft_dtype_size(taste.dtype), parts = s->width / part;
     do {
         unsigned char *p = (unsigned char *)buf + (size_t)w.slot * s->width;
         for (int64_t i = 0; i < w.row; i++, p += s->width) {
-            bool ghost = walk_ghost(&w, i), nothing = w.base < 0 || w.pos[i] < 0;
-            uint64_t code;
+            bool ghost = walk_ghosts(&w, i) > 0, nothing = !walk_holds(&w, i);
+            uint64_t code, other = 0;
             if (nothing || (ghost && !s->ghost_terms)) {
                 code = mix(mix(seed, (uint64_t)rank), ~(uint64_t)(w.slot + i));
                 code = taste.dtype == WEFT_BOOL ? code & 1 : code;
@@ -230,8 +239,12 @@ void oracle_fill(const struct oracle *o, uint64_t seed, enum oracle_values value
                     term = mix(mix(term, (uint64_t)w.piece_offset + 1), (uint64_t)(w.slot + i));
                 code = taste.is_float ? make_float(o, &taste, element, term, ghost ? s->folds + 8 : combo)
                                       : make_integer(&taste, element, term);
+                if (parts > 1)
+                    other = make_float(o, &taste, element, mix(term, 2), ghost ? s->folds + 8 : combo);
             }
-            memcpy(p, &code, s->width);
+            memcpy(p, &code, part);
+            if (parts > 1)
+                memcpy(p + part, &other, part);
         }
     } while (walk_next(&w));
 }
@@ -251,16 +264,16 @@ int oracle_replica_of(const struct oracle *o, int rank)
 
 /* Folds terms that are in order, with one accumulator for each level. All terms are at `slot`, or at their own slots if
  * `slot` is negative. */
-static union scalar fold_terms(const struct oracle_side *s, const struct oracle_term *term, size_t n, int64_t slot,
-                               const void *const *src)
+static struct scalar fold_terms(const struct oracle_side *s, const struct oracle_term *term, size_t n, int64_t slot,
+                                const void *const *src)
 {
     int acc = scalar_acc(s->dtype), top = s->nlevels - 1;
-    union scalar sum[WEFT_MAX_AXES + 1];
+    struct scalar sum[WEFT_MAX_AXES + 1];
     int64_t count[WEFT_MAX_AXES + 1] = {0};
     for (size_t i = 0; i <= n; i++) {
         int close = i == n ? top : term[i].close;
         for (int l = 0; i && l < close; l++) {
-            union scalar v = sum[l];
+            struct scalar v = sum[l];
             if (s->level[l].op == WEFT_AVG && count[l] > 1)
                 v = scalar_divide(acc, v, count[l]);
             sum[l + 1] = count[l + 1] ? scalar_fold(s->level[l + 1].op, acc, sum[l + 1], v) : v;
@@ -271,7 +284,7 @@ static union scalar fold_terms(const struct oracle_side *s, const struct oracle_
             break;
         int64_t at = slot >= 0 ? slot : term[i].slot;
         const unsigned char *p = (const unsigned char *)src[term[i].rank] + (size_t)at * s->width;
-        union scalar v = scalar_cast(s->dtype, acc, scalar_load(s->dtype, p));
+        struct scalar v = scalar_cast(s->dtype, acc, scalar_load(s->dtype, p));
         sum[0] = count[0] ? scalar_fold(s->level[0].op, acc, sum[0], v) : v;
         count[0]++;
     }
@@ -329,7 +342,7 @@ static int take_one(const struct oracle *o, const int64_t *index, const void *co
             scalar_store(o->dst.dtype, out, scalar_cast(s->dtype, o->dst.dtype, scalar_load(s->dtype, p)));
         return 0;
     }
-    union scalar v;
+    struct scalar v;
     if (has_ghosts(s, index)) {
         if (oracle_terms_of(s, index, &c->scratch))
             return WEFT_ENOMEM;
@@ -384,15 +397,15 @@ void oracle_expect(const struct oracle *o, int rank, void *buf)
         return;
     int64_t combo = oracle_side_combo(s, w.index);
     int op[2] = {identity_op(s, combo, false), identity_op(s, combo, true)};
-    unsigned char identity[2][8];
+    unsigned char identity[2][16];
     for (int g = 0; g < 2; g++)
         if (op[g])
             scalar_store(s->dtype, identity[g], scalar_identity(op[g], s->dtype));
     do {
         unsigned char *p = (unsigned char *)buf + (size_t)w.slot * s->width;
         for (int64_t i = 0; i < w.row; i++, p += s->width) {
-            bool ghost = walk_ghost(&w, i);
-            if (w.base < 0 || w.pos[i] < 0)
+            bool ghost = walk_ghosts(&w, i) > 0;
+            if (!walk_holds(&w, i))
                 continue;
             const unsigned char *value = o->value + (size_t)(w.base + w.pos[i]) * s->width;
             memcpy(p, op[ghost] ? identity[ghost] : value, s->width);
@@ -419,11 +432,13 @@ bool oracle_locate(const struct oracle *o, int rank, int64_t slot, int64_t *inde
 {
     const struct oracle_side *s = &o->dst;
     bool inside = true;
+    int ghosts = 0;
     for (int k = o->ndim - 1; k >= 0; k--) {
         int64_t piece = oracle_side_piece(s, s->index[rank], k), n = oracle_side_extent(&s->dim[k], piece);
         index[k] = s->dim[k].pos[s->dim[k].first[piece] + slot % n];
         inside = inside && index[k] >= 0;
+        ghosts += oracle_side_ghost(&s->dim[k], piece, slot % n);
         slot /= n;
     }
-    return inside;
+    return inside && !oracle_side_corner(s, ghosts);
 }

@@ -73,8 +73,14 @@ static int64_t mark_needs(struct count *c, const int64_t *index)
         slots[k] = s->ghost_terms ? 1 : s->dim[k].at[index[k] + 1] - s->dim[k].at[index[k]];
     do {
         int64_t at = 0;
-        for (int k = 0; k < s->desc.ndim; k++)
-            at += s->dim[k].offset[s->dim[k].where[s->dim[k].at[index[k]] + pick[k]].piece];
+        int ghosts = 0;
+        for (int k = 0; k < s->desc.ndim; k++) {
+            const struct oracle_side_slot *slot = &s->dim[k].where[s->dim[k].at[index[k]] + pick[k]];
+            at += s->dim[k].offset[slot->piece];
+            ghosts += slot->ghost;
+        }
+        if (oracle_side_corner(s, ghosts))
+            continue;
         for (int64_t i = 0; i < s->replicas; i++) {
             int rank = s->desc.ranks[at + s->replica[i]];
             if (c->needs[rank] != c->number) {

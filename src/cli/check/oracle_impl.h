@@ -12,7 +12,7 @@ struct oracle {
     int world;
     bool strict;          /* neither fold nor cast: NaN keep their bits */
     unsigned char *value; /* of each element, in the destination's dtype; after oracle_take */
-    uint64_t small[17];   /* codes of -8 .. 8 in the source's dtype, if that is a float */
+    uint64_t small[17];   /* codes of -8 .. 8 in the source's dtype, if that is a float, or in the dtype of its parts */
 };
 
 /* One summand of an element. */

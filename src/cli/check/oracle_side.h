@@ -35,7 +35,7 @@ struct oracle_side_level {
 };
 
 struct oracle_side {
-    weft_layout_desc desc;
+    weft_layout_desc desc; /* its flag WEFT_LAYOUT_FACES says that corners are no copies; see oracle_side_corner */
     int dtype;
     size_t width; /* bytes of an element */
     struct oracle_side_dim dim[WEFT_MAX_DIMS];
@@ -68,6 +68,11 @@ static inline int64_t oracle_side_extent(const struct oracle_side_dim *d, int64_
 static inline bool oracle_side_ghost(const struct oracle_side_dim *d, int64_t piece, int64_t slot)
 {
     return slot < d->lo || slot >= oracle_side_extent(d, piece) - d->hi;
+}
+/* Is a slot that is a ghost in this many dims no copy of an element? */
+static inline bool oracle_side_corner(const struct oracle_side *s, int ghosts)
+{
+    return ghosts > 1 && s->desc.flags & WEFT_LAYOUT_FACES;
 }
 int64_t oracle_side_count(const struct oracle_side *s, int rank); /* slots of the rank's buffer */
 #endif

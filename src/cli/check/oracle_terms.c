@@ -24,17 +24,20 @@ static struct oracle_term *push(struct oracle_terms *t)
 static int add_slot(const struct oracle_side *s, const struct oracle_side_slot *const *at, struct oracle_terms *out)
 {
     int64_t piece = 0, slot = 0;
-    bool ghost = false;
+    int ghosts = 0;
     for (int k = 0; k < s->desc.ndim; k++) {
         piece += s->dim[k].offset[at[k]->piece];
         slot = slot * oracle_side_extent(&s->dim[k], at[k]->piece) + at[k]->slot;
-        ghost = ghost || at[k]->ghost;
+        ghosts += at[k]->ghost;
     }
+    if (oracle_side_corner(s, ghosts))
+        return 0;
     for (int64_t c = 0; c < s->folds; c++) {
         struct oracle_term *t = push(out);
         if (!t)
             return WEFT_ENOMEM;
-        *t = (struct oracle_term){.at = piece + s->fold[c], .ghost = ghost, .slot = slot, .piece = piece, .combo = c};
+        *t = (struct oracle_term){
+            .at = piece + s->fold[c], .ghost = ghosts > 0, .slot = slot, .piece = piece, .combo = c};
         t->rank = s->desc.ranks[t->at];
     }
     return 0;

@@ -2,6 +2,7 @@
  * mantissa and an exponent and returns the nearest value of the format, ties to even. */
 #include "cli/check/scalar.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,17 +13,21 @@ struct format {
     int emax;        /* largest exponent of a finite value */
     uint64_t max;    /* codes: the largest finite value, infinity (0: there is none), a NaN */
     uint64_t inf, nan;
+    bool sat; /* what is too large becomes the largest finite value */
 };
 
 static const struct format *format_of(int dtype)
 {
-    static const struct format f16 = {10, 15, 15, 0x7bff, 0x7c00, 0x7e00};
-    static const struct format bf16 = {7, 127, 127, 0x7f7f, 0x7f80, 0x7fc0};
-    static const struct format f32 = {23, 127, 127, 0x7f7fffff, 0x7f800000, 0x7fc00000};
+    static const struct format f16 = {10, 15, 15, 0x7bff, 0x7c00, 0x7e00, false};
+    static const struct format bf16 = {7, 127, 127, 0x7f7f, 0x7f80, 0x7fc0, false};
+    static const struct format f32 = {23, 127, 127, 0x7f7fffff, 0x7f800000, 0x7fc00000, false};
     static const struct format f64 = {
-        52, 1023, 1023, UINT64_C(0x7fefffffffffffff), UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000000)};
-    static const struct format e4m3 = {3, 7, 8, 0x7e, 0, 0x7f};
-    static const struct format e5m2 = {2, 15, 15, 0x7b, 0x7c, 0x7e};
+        52,   1023, 1023, UINT64_C(0x7fefffffffffffff), UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff8000000000000),
+        false};
+    static const struct format e4m3 = {3, 7, 8, 0x7e, 0, 0x7f, false}, e4m3sat = {3, 7, 8, 0x7e, 0, 0x7f, true};
+    static const struct format e5m2 = {2, 15, 15, 0x7b, 0x7c, 0x7e, false};
+    static const struct format e5m2sat = {2, 15, 15, 0x7b, 0x7c, 0x7e, true};
+    static const struct format e8m0 = {0, 127, 127, 0xfe, 0, 0xff, false}; /* no sign, no mantissa: powers of two */
     switch (dtype) {
     case WEFT_F16: return &f16;
     case WEFT_BF16: return &bf16;
@@ -30,6 +35,9 @@ static const struct format *format_of(int dtype)
     case WEFT_F64: return &f64;
     case WEFT_F8E4M3: return &e4m3;
     case WEFT_F8E5M2: return &e5m2;
+    case WEFT_F8E4M3SAT: return &e4m3sat;
+    case WEFT_F8E5M2SAT: return &e5m2sat;
+    case WEFT_F8E8M0: return &e8m0;
     default: return NULL;
     }
 }
@@ -37,6 +45,16 @@ static const struct format *format_of(int dtype)
 bool scalar_is_float(int dtype)
 {
     return format_of(dtype) != NULL;
+}
+
+int scalar_part(int dtype)
+{
+    return dtype == WEFT_C64 ? WEFT_F32 : dtype == WEFT_C128 ? WEFT_F64 : dtype;
+}
+
+static bool is_complex(int dtype)
+{
+    return scalar_part(dtype) != dtype;
 }
 
 static bool is_signed(int dtype)
@@ -51,7 +69,7 @@ static int width_bits(int dtype)
 
 static uint64_t sign_bit(int dtype)
 {
-    return UINT64_C(1) << (width_bits(dtype) - 1);
+    return dtype == WEFT_F8E8M0 ? 0 : UINT64_C(1) << (width_bits(dtype) - 1);
 }
 
 int scalar_acc(int dtype)
@@ -84,7 +102,7 @@ static double decode(int dtype, const struct format *f, uint64_t code)
         v = INFINITY;
     else if (body > f->max)
         v = NAN;
-    else if (e == 0)
+    else if (e == 0 && f->mbits)
         v = ldexp((double)m, 1 - f->bias - f->mbits);
     else
         v = ldexp((double)(m | UINT64_C(1) << f->mbits), e - f->bias - f->mbits);
@@ -107,9 +125,24 @@ static uint64_t encode(int dtype, const struct format *f, double v)
     return s | (uint64_t)(e + f->bias) << f->mbits | (m ^ UINT64_C(1) << f->mbits);
 }
 
+/* The power of two that stands for mant * 2^exp: one and a half of a power and more rounds up. Below 2^-126, everything
+ * beyond 2^-127 rounds up. */
+static double round_power(uint64_t mant, int exp)
+{
+    if (mant == 0)
+        return ldexp(1, -127);
+    int bits = 63 - __builtin_clzll(mant), top = bits + exp;
+    bool power = (mant & (mant - 1)) == 0, up = bits > 0 && mant >> (bits - 1) & 1;
+    if (top < -126)
+        return ldexp(1, top == -127 && !power ? -126 : -127);
+    return top + up > 127 ? (double)NAN : ldexp(1, top + up);
+}
+
 /* The value of format f nearest to (-1)^neg * mant * 2^exp. */
 static double round_parts(const struct format *f, bool neg, uint64_t mant, int exp)
 {
+    if (!f->mbits)
+        return round_power(mant, exp);
     if (mant == 0)
         return neg ? -0.0 : 0.0;
     int top = 63 - __builtin_clzll(mant) + exp; /* exponent of the leading bit */
@@ -128,7 +161,7 @@ static double round_parts(const struct format *f, bool neg, uint64_t mant, int e
     }
     double max = ldexp((double)(f->max & ((UINT64_C(1) << f->mbits) - 1)) + ldexp(1, f->mbits), f->emax - f->mbits);
     if (v > max)
-        v = f->inf ? (double)INFINITY : (double)NAN;
+        v = f->sat ? max : f->inf ? (double)INFINITY : (double)NAN;
     return neg ? -v : v;
 }
 
@@ -136,10 +169,10 @@ static double round_double(const struct format *f, double v)
 {
     if (isnan(v))
         return v;
-    if (isinf(v))
+    if (isinf(v) && !f->sat)
         return f->inf ? v : (double)NAN;
     int exp;
-    double frac = frexp(fabs(v), &exp);
+    double frac = frexp(isinf(v) ? DBL_MAX : fabs(v), &exp);
     return round_parts(f, signbit(v), (uint64_t)ldexp(frac, 53), exp - 53);
 }
 
@@ -162,10 +195,14 @@ static uint64_t truncate_to(int dtype, double v)
     return v <= 0 ? 0 : (uint64_t)v;
 }
 
-union scalar scalar_load(int dtype, const void *p)
+struct scalar scalar_load(int dtype, const void *p)
 {
-    union scalar v = {.u = 0};
-    if (dtype == WEFT_F64) {
+    struct scalar v = {.u = 0};
+    int part = scalar_part(dtype);
+    if (part != dtype) {
+        v.f = scalar_load(part, p).f;
+        v.im = scalar_load(part, (const char *)p + weft_dtype_size(part)).f;
+    } else if (dtype == WEFT_F64) {
         memcpy(&v.f, p, sizeof v.f);
     } else if (dtype == WEFT_F32) {
         float x;
@@ -182,8 +219,14 @@ union scalar scalar_load(int dtype, const void *p)
     return v;
 }
 
-void scalar_store(int dtype, void *p, union scalar v)
+void scalar_store(int dtype, void *p, struct scalar v)
 {
+    int part = scalar_part(dtype);
+    if (part != dtype) {
+        scalar_store(part, p, v);
+        scalar_store(part, (char *)p + weft_dtype_size(part), (struct scalar){.f = v.im});
+        return;
+    }
     if (dtype == WEFT_F32) {
         float x = (float)v.f;
         memcpy(p, &x, sizeof x);
@@ -195,11 +238,16 @@ void scalar_store(int dtype, void *p, union scalar v)
     memcpy(p, &code, weft_dtype_size(dtype));
 }
 
-union scalar scalar_cast(int from, int to, union scalar v)
+struct scalar scalar_cast(int from, int to, struct scalar v)
 {
-    union scalar out = v;
+    struct scalar out = v;
     if (from == to)
         return out;
+    if (is_complex(to)) {
+        out = scalar_cast(scalar_part(from), scalar_part(to), v);
+        out.im = is_complex(from) ? scalar_cast(scalar_part(from), scalar_part(to), (struct scalar){.f = v.im}).f : 0;
+        return out;
+    }
     if (scalar_is_float(from)) {
         if (scalar_is_float(to))
             out.f = to == WEFT_F64 ? v.f : round_double(format_of(to), v.f);
@@ -207,7 +255,7 @@ union scalar scalar_cast(int from, int to, union scalar v)
             out.u = to == WEFT_BOOL ? v.f != 0 : truncate_to(to, v.f);
     } else if (scalar_is_float(to)) {
         bool neg = is_signed(from) && (int64_t)v.u < 0;
-        out.f = v.u ? round_parts(format_of(to), neg, neg ? 0 - v.u : v.u, 0) : 0;
+        out.f = round_parts(format_of(to), neg, neg ? 0 - v.u : v.u, 0);
     } else {
         out.u = to == WEFT_BOOL ? v.u != 0 : wrap(to, v.u);
     }
@@ -229,9 +277,15 @@ static double fold_float(int op, bool single, double a, double b)
     }
 }
 
-union scalar scalar_fold(int op, int dtype, union scalar a, union scalar b)
+struct scalar scalar_fold(int op, int dtype, struct scalar a, struct scalar b)
 {
-    union scalar out = {.u = 0};
+    struct scalar out = {.u = 0};
+    int part = scalar_part(dtype);
+    if (part != dtype) {
+        out.f = fold_float(op, part != WEFT_F64, a.f, b.f);
+        out.im = fold_float(op, part != WEFT_F64, a.im, b.im);
+        return out;
+    }
     if (scalar_is_float(dtype)) {
         out.f = fold_float(op, dtype != WEFT_F64, a.f, b.f);
         return out;
@@ -250,10 +304,14 @@ union scalar scalar_fold(int op, int dtype, union scalar a, union scalar b)
     return out;
 }
 
-union scalar scalar_divide(int dtype, union scalar a, int64_t n)
+struct scalar scalar_divide(int dtype, struct scalar a, int64_t n)
 {
-    union scalar out = {.u = 0};
-    if (scalar_is_float(dtype))
+    struct scalar out = {.u = 0};
+    int part = scalar_part(dtype);
+    if (part != dtype) {
+        out.f = scalar_divide(part, a, n).f;
+        out.im = scalar_divide(part, (struct scalar){.f = a.im}, n).f;
+    } else if (scalar_is_float(dtype))
         out.f = dtype == WEFT_F64 ? a.f / (double)n : (double)((float)a.f / (float)n);
     else if (is_signed(dtype))
         out.u = (uint64_t)((int64_t)a.u / n);
@@ -262,15 +320,17 @@ union scalar scalar_divide(int dtype, union scalar a, int64_t n)
     return out;
 }
 
-union scalar scalar_identity(int op, int dtype)
+struct scalar scalar_identity(int op, int dtype)
 {
-    union scalar out = {.u = 0};
+    struct scalar out = {.u = 0};
     const struct format *f = format_of(dtype);
     if (f) {
-        double end = decode(dtype, f, f->inf ? f->inf : f->max);
-        out.f = op == WEFT_PROD ? 1 : op == WEFT_MIN ? end : op == WEFT_MAX ? -end : 0;
+        double end = decode(dtype, f, f->inf && !f->sat ? f->inf : f->max), low = f->mbits ? -end : ldexp(1, -127);
+        out.f = op == WEFT_PROD ? 1 : op == WEFT_MIN ? end : op == WEFT_MAX ? low : 0;
         return out;
     }
+    if (is_complex(dtype))
+        return out;
     uint64_t ones = wrap(dtype, UINT64_MAX);
     switch (op) {
     case WEFT_PROD: out.u = 1; break;
@@ -285,13 +345,20 @@ union scalar scalar_identity(int op, int dtype)
 bool scalar_special(int dtype, int i, uint64_t *code)
 {
     const struct format *f = format_of(dtype);
-    uint64_t s = sign_bit(dtype), tiny = UINT64_C(1) << f->mbits, inf = f->inf ? f->inf : f->max;
+    uint64_t s = sign_bit(dtype), tiny = UINT64_C(1) << f->mbits, inf = f->inf && !f->sat ? f->inf : f->max;
     const uint64_t list[] = {0,          s, f->nan, f->nan | s, inf,      inf | s,    f->max,
                              f->max | s, 1, 1 | s,  tiny,       tiny | s, (tiny - 1), (tiny - 1) | s};
     if (i < 0 || (size_t)i >= sizeof list / sizeof *list)
         return false;
     *code = list[i];
     return true;
+}
+
+uint64_t scalar_held(int dtype, uint64_t code)
+{
+    const struct format *f = format_of(dtype);
+    uint64_t s = f ? sign_bit(dtype) : 0;
+    return f && f->sat && f->inf && (code & (s - 1)) == f->inf ? f->max | (code & s) : code;
 }
 
 uint64_t scalar_code(int dtype, bool sign, int e, uint64_t m)
@@ -305,13 +372,21 @@ bool scalar_same(int dtype, const void *a, const void *b)
 {
     if (memcmp(a, b, weft_dtype_size(dtype)) == 0)
         return true;
+    int part = scalar_part(dtype);
+    size_t size = weft_dtype_size(part);
+    if (part != dtype)
+        return scalar_same(part, a, b) && scalar_same(part, (const char *)a + size, (const char *)b + size);
     return scalar_is_float(dtype) && isnan(scalar_load(dtype, a).f) && isnan(scalar_load(dtype, b).f);
 }
 
 void scalar_print(int dtype, const void *p, char *buf, size_t cap)
 {
-    union scalar v = scalar_load(dtype, p);
+    struct scalar v = scalar_load(dtype, p);
     uint64_t code = 0;
+    if (is_complex(dtype)) {
+        snprintf(buf, cap, "%.17g%+.17gi", v.f, v.im);
+        return;
+    }
     memcpy(&code, p, weft_dtype_size(dtype));
     if (scalar_is_float(dtype))
         snprintf(buf, cap, "%.17g (0x%0*" PRIx64 ")", v.f, (int)weft_dtype_size(dtype) * 2, code);

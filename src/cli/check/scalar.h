@@ -10,12 +10,17 @@
 
 #include "weft.h"
 
-/* Floats of every format are held as the double that they equal; integers and bool as 64 bits, sign-extended if signed.
- */
-union scalar {
-    double f;
-    uint64_t u;
+/* Floats of every format are held as the double that they equal; integers and bool as 64 bits, sign-extended if signed;
+ * complex numbers as two doubles. */
+struct scalar {
+    union {
+        double f;
+        uint64_t u;
+    };
+    double im; /* of a complex number */
 };
+
+int scalar_part(int dtype); /* f32 of c64, f64 of c128, otherwise the dtype itself */
 
 bool scalar_is_float(int dtype);
 int scalar_acc(int dtype); /* the dtype in which values of dtype are folded */
@@ -23,16 +28,18 @@ int scalar_acc(int dtype); /* the dtype in which values of dtype are folded */
  * both have the same size. */
 int scalar_finished(int src, int dst);
 
-union scalar scalar_load(int dtype, const void *p);
-void scalar_store(int dtype, void *p, union scalar v); /* v must be a value of dtype */
-union scalar scalar_cast(int from, int to, union scalar v);
+struct scalar scalar_load(int dtype, const void *p);
+void scalar_store(int dtype, void *p, struct scalar v); /* v must be a value of dtype */
+struct scalar scalar_cast(int from, int to, struct scalar v);
 
-union scalar scalar_fold(int op, int dtype, union scalar a, union scalar b); /* avg adds: scalar_divide ends it */
-union scalar scalar_divide(int dtype, union scalar a, int64_t n);
-union scalar scalar_identity(int op, int dtype);
+struct scalar scalar_fold(int op, int dtype, struct scalar a, struct scalar b); /* avg adds: scalar_divide ends it */
+struct scalar scalar_divide(int dtype, struct scalar a, int64_t n);
+struct scalar scalar_identity(int op, int dtype);
 
 /* The code (the bits in memory) of special floats of dtype, from 0 on; false after the last. */
 bool scalar_special(int dtype, int i, uint64_t *code);
+/* The same code, or that of the largest value instead of an infinity if dtype holds none (f8e5m2sat). */
+uint64_t scalar_held(int dtype, uint64_t code);
 /* The code of (-1)^sign * 1.m * 2^e for the mantissa bits m as far as dtype has them; e within the normal range. */
 uint64_t scalar_code(int dtype, bool sign, int e, uint64_t m);
 

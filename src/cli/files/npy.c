@@ -14,9 +14,9 @@ static const char magic[] = "\x93NUMPY";
 static const struct {
     int dtype;
     const char *descr;
-} types[] = {{WEFT_BOOL, "|b1"}, {WEFT_U8, "|u1"},  {WEFT_I8, "|i1"},  {WEFT_U16, "<u2"},
-             {WEFT_I16, "<i2"},  {WEFT_U32, "<u4"}, {WEFT_I32, "<i4"}, {WEFT_U64, "<u8"},
-             {WEFT_I64, "<i8"},  {WEFT_F16, "<f2"}, {WEFT_F32, "<f4"}, {WEFT_F64, "<f8"}};
+} types[] = {{WEFT_BOOL, "|b1"}, {WEFT_U8, "|u1"},  {WEFT_I8, "|i1"},  {WEFT_U16, "<u2"},  {WEFT_I16, "<i2"},
+             {WEFT_U32, "<u4"},  {WEFT_I32, "<i4"}, {WEFT_U64, "<u8"}, {WEFT_I64, "<i8"},  {WEFT_F16, "<f2"},
+             {WEFT_F32, "<f4"},  {WEFT_F64, "<f8"}, {WEFT_C64, "<c8"}, {WEFT_C128, "<c16"}};
 
 const char *npy_descr(int dtype)
 {
@@ -124,7 +124,7 @@ static int take_descr(struct scan *s, struct npy *out)
                       text);
     if (text[0] == '=' || text[0] == '<' || text[0] == '|')
         for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-            bool one_byte = types[i].descr[2] == '1';
+            bool one_byte = types[i].descr[0] == '|';
             if (!strcmp(text + 1, types[i].descr + 1) && (one_byte || text[0] != '|')) {
                 out->dtype = types[i].dtype;
                 return 0;

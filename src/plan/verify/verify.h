@@ -109,8 +109,9 @@ struct verify_boxes {
     const struct run *run;
 };
 /* Is each cell of the product of the maps' places in exactly one box? Returns 1, 0 or an error. For 0, `cell` is one
- * that is in no box or in several. Boxes lie inside the maps. */
-int verify_cover(const struct verify_boxes *b, const struct runs *maps, int64_t *cell);
+ * that is in no box or in several. Boxes lie inside the maps. With `inner`, which has a part of each map, only cells
+ * count that are outside of it in at most one dim; no box has others. */
+int verify_cover(const struct verify_boxes *b, const struct runs *maps, const struct runs *inner, int64_t *cell);
 /* Calls hit for pairs of boxes that share a cell, until it returns non-zero, and returns that value. */
 int verify_cover_overlaps(const struct verify_boxes *b, struct arena *work, int (*hit)(void *arg, size_t i, size_t j),
                           void *arg);

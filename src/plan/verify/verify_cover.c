@@ -109,20 +109,33 @@ struct region {
     int64_t lo[WEFT_MAX_DIMS], hi[WEFT_MAX_DIMS];
 };
 
+/* The sum of the cells that must be covered in this region. `beside` has those that are outside of `inner` in one of
+ * the dims so far, `whole` those that are outside of it in none. */
+static uint64_t sum_of_maps(int ndim, const struct runs *maps, const struct runs *inner, const struct region *g)
+{
+    uint64_t whole = 1, beside = 0;
+    for (int d = 0; d < ndim; d++) {
+        uint64_t all = sum_in(d, maps[d].v, maps[d].n, g->lo[d], g->hi[d]), in = all;
+        if (inner)
+            in = sum_in(d, inner[d].v, inner[d].n, g->lo[d], g->hi[d]);
+        beside = add(mul(beside, in), mul(whole, add(all, PRIME - in)));
+        whole = mul(whole, in);
+    }
+    return add(whole, beside);
+}
+
 /* Does the sum of the boxes differ from the sum of the maps in this region? */
 static bool differs(const struct verify_boxes *b, const size_t *pick, size_t n, const struct runs *maps,
-                    const struct region *g)
+                    const struct runs *inner, const struct region *g)
 {
-    uint64_t whole = 1, sum = 0;
-    for (int d = 0; d < b->ndim; d++)
-        whole = mul(whole, sum_in(d, maps[d].v, maps[d].n, g->lo[d], g->hi[d]));
+    uint64_t sum = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t x = 1;
         for (int d = 0; d < b->ndim && x; d++)
             x = mul(x, sum_in(d, &b->run[pick[i] * (size_t)b->ndim + (size_t)d], 1, g->lo[d], g->hi[d]));
         sum = add(sum, x);
     }
-    return whole != sum;
+    return sum_of_maps(b->ndim, maps, inner, g) != sum;
 }
 
 /* Keeps of the picked boxes those that reach into the region. */
@@ -146,7 +159,7 @@ static int64_t run_end(const struct run *r)
     return r->to + (r->n - 1) * r->tostep + r->len;
 }
 
-int verify_cover(const struct verify_boxes *b, const struct runs *maps, int64_t *cell)
+int verify_cover(const struct verify_boxes *b, const struct runs *maps, const struct runs *inner, int64_t *cell)
 {
     struct region g;
     for (int d = 0; d < b->ndim; d++) {
@@ -160,12 +173,12 @@ int verify_cover(const struct verify_boxes *b, const struct runs *maps, int64_t 
         return error_nomem();
     for (size_t i = 0; i < n; i++)
         pick[i] = i;
-    int whole = !differs(b, pick, n, maps, &g);
+    int whole = !differs(b, pick, n, maps, inner, &g);
     for (int d = 0; d < b->ndim && !whole; d++) {
         while (g.hi[d] - g.lo[d] > 1) {
             struct region half = g;
             half.hi[d] = g.lo[d] + (g.hi[d] - g.lo[d]) / 2;
-            if (differs(b, pick, n, maps, &half))
+            if (differs(b, pick, n, maps, inner, &half))
                 g.hi[d] = half.hi[d];
             else
                 g.lo[d] = half.hi[d];

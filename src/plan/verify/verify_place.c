@@ -13,6 +13,7 @@
 
 struct map {
     struct runs dim[WEFT_MAX_DIMS];
+    struct runs inner[WEFT_MAX_DIMS]; /* of a layout without corners: the interiors */
 };
 struct places {
     struct verify *v;
@@ -77,12 +78,29 @@ static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
             runs->arena = &x->arena;
             int rc = src && !l->ghost_terms ? layout_piece_interior(l, d, piece, runs)
                                             : layout_piece_slots(l, d, piece, runs, &first, &inner);
+            (*m)->inner[d].arena = &x->arena;
+            if (!rc && l->faces)
+                rc = layout_piece_interior(l, d, piece, &(*m)->inner[d]);
             if (rc)
                 return rc;
         }
     }
     *out = *m;
     return 0;
+}
+
+/* In a layout without corners: is some slot of a part a ghost in two dims? */
+static bool has_corner(struct places *x, const struct plan_part *part, const weft_layout *l)
+{
+    int64_t index = mesh_index(l, (int)x->r), inner;
+    int ghosted = 0;
+    for (int d = 0; d < l->ndim && l->faces; d++) {
+        struct run r = verify_run_of(x->p, part, d);
+        layout_piece_extent(l, d, layout_piece(l, index, d), &inner);
+        int64_t lo = l->dim[d].lo, inside = verify_cover_below(&r, lo + inner) - verify_cover_below(&r, lo);
+        ghosted += inside < r.n * r.len;
+    }
+    return ghosted > 1;
 }
 
 static int check_side(struct places *x, size_t s, const struct plan_part *part, bool src)
@@ -98,6 +116,13 @@ static int check_side(struct places *x, size_t s, const struct plan_part *part, 
                                  verify_text_step(x->v, x->r, s, step), verify_text_part(x->p, part, what), r.to, d,
                                  x->r, src ? "source" : "destination");
         rc = in < 0 ? in : 0;
+    }
+    const struct verify_tensor *t = &x->v->tensors[verify_buf(x->p, part)->tensor];
+    if (!rc && has_corner(x, part, src ? t->src : t->dst)) {
+        char step[VERIFY_TEXT], what[VERIFY_TEXT];
+        return verify_refuse("%s: %s is at a corner of rank %zu's %s, which has none",
+                             verify_text_step(x->v, x->r, s, step), verify_text_part(x->p, part, what), x->r,
+                             src ? "source" : "destination");
     }
     return rc;
 }
@@ -325,10 +350,22 @@ static int refuse_cell(struct places *x, uint32_t tensor, const struct map *m, c
                          verify_text_step(x->v, x->r, x->writer[parts[found[0]]], two));
 }
 
+/* The slots that have an element. Without corners these are the interior and, for each dim, its ghosts beside it. */
+static int64_t count_cells(const struct map *m, int ndim, bool faces)
+{
+    int64_t cells = 1, beside = 0;
+    for (int d = 0; d < ndim; d++) {
+        int64_t all = runs_count(&m->dim[d]), inner = faces ? runs_count(&m->inner[d]) : all;
+        beside = beside * inner + cells * (all - inner);
+        cells *= inner;
+    }
+    return cells + beside;
+}
+
 static int check_dst(struct places *x, uint32_t tensor)
 {
     uint32_t buf = x->p->tensors[tensor].dst_buf, *parts;
-    int64_t cells = 1, cell[WEFT_MAX_DIMS] = {0};
+    int64_t cells, cell[WEFT_MAX_DIMS] = {0};
     struct map *m;
     struct verify_boxes b;
     if (buf == PLAN_NONE)
@@ -336,14 +373,14 @@ static int check_dst(struct places *x, uint32_t tensor)
     int rc = map_of(x, tensor, false, &m);
     if (rc)
         return rc;
-    for (int d = 0; d < x->p->tensors[tensor].ndim; d++)
-        cells *= runs_count(&m->dim[d]);
+    const struct runs *inner = x->v->tensors[tensor].dst->faces ? m->inner : NULL;
+    cells = count_cells(m, x->p->tensors[tensor].ndim, inner != NULL);
     uint32_t head = x->head[buf];
     if (x->nwritten[buf] == 1 ? x->p->parts[head].count == cells : x->nwritten[buf] == 0 && cells == 0)
         return 0; /* one part has all of it, at the right place */
     rc = boxes_of(x, buf, &b, &parts);
     if (!rc)
-        rc = verify_cover(&b, m->dim, cell);
+        rc = verify_cover(&b, m->dim, inner, cell);
     return rc ? rc < 0 ? rc : 0 : refuse_cell(x, tensor, m, &b, parts, cell);
 }
 

@@ -104,7 +104,8 @@ static int refuse_cast(struct verify *v, size_t r, size_t s, const struct plan_p
 /* The bits of a fold of floats depend on its order. Boxes are compared later, if there are several orders. */
 static void note_order(struct verify_tensor *t, const struct verify_value *x)
 {
-    if (!t->folds || !dtype_is_float(t->src->dtype) || x->kind == VERIFY_TERM)
+    int dtype = t->src->dtype;
+    if (!t->folds || (!dtype_is_float(dtype) && !dtype_is_complex(dtype)) || x->kind == VERIFY_TERM)
         return;
     t->differ = t->differ || (t->seen && t->order != x->order);
     t->seen = true;

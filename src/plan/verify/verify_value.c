@@ -89,8 +89,11 @@ static int digits(int dtype)
 {
     switch (dtype) {
     case WEFT_BOOL: return 1;
-    case WEFT_F8E5M2: return 3;
-    case WEFT_F8E4M3: return 4;
+    case WEFT_F8E8M0: return 0; /* it has no zero */
+    case WEFT_F8E5M2:
+    case WEFT_F8E5M2SAT: return 3;
+    case WEFT_F8E4M3:
+    case WEFT_F8E4M3SAT: return 4;
     case WEFT_BF16: return 8;
     case WEFT_F16: return 11;
     case WEFT_F32: return 24;
@@ -104,8 +107,10 @@ static bool lossless(int from, int to)
 {
     if (from == to)
         return true;
-    if (to == WEFT_BOOL)
+    if (to == WEFT_BOOL || dtype_is_complex(from) != dtype_is_complex(to) || (from == WEFT_F8E8M0 && to == WEFT_F16))
         return false;
+    if (dtype_is_complex(from))
+        return weft_dtype_size(to) > weft_dtype_size(from);
     if (dtype_is_float(from)) /* f16 and bf16 differ in range: neither holds the other, and sizes say so */
         return dtype_is_float(to) && weft_dtype_size(to) > weft_dtype_size(from);
     return digits(from) <= digits(to) && (dtype_is_signed(to) || !dtype_is_signed(from));
@@ -120,7 +125,8 @@ static bool keeps(int from, int to)
 
 static bool invertible(int from, int to)
 {
-    bool ints = !dtype_is_float(from) && !dtype_is_float(to) && from != WEFT_BOOL && to != WEFT_BOOL;
+    bool ints = !dtype_is_float(from) && !dtype_is_float(to) && from != WEFT_BOOL && to != WEFT_BOOL &&
+                !dtype_is_complex(from) && !dtype_is_complex(to);
     return lossless(from, to) || (ints && weft_dtype_size(to) >= weft_dtype_size(from));
 }
 

@@ -4,6 +4,7 @@
  * process is killed.
  *
  *   shm_meet.c     how ranks find each other and get the file: sockets whose names the kernel forgets
+ *   shm_where.c    what a rank says whose peers did not come
  *   shm_file.c     making and mapping the file
  *   shm_heap.c     which rank has which part of the file
  *   shm_process.c  whether the process of a peer is alive
@@ -20,6 +21,9 @@
 #define SHM_PAGE ((uint64_t)2 << 20) /* a huge page: ranks take parts of the file in multiples of it */
 #define SHM_NAME 80                  /* letters of a group's name */
 #define SHM_RANKS 4096
+#define SHM_GATHERS "weft:"     /* before the name of a group: the socket of the rank that gathers the others */
+#define SHM_CLAIMS "weft-rank:" /* before a rank and the name of its group: the socket of each rank */
+#define SHM_SAID 512            /* bytes of a text from the rank that gathers the others */
 
 /* Identifies a process: its number alone may have been given to another process. */
 struct shm_process {
@@ -71,14 +75,23 @@ struct shm_link {
     bool settled;            /* it has left, and has given back all parts except the core */
     int claim;               /* the socket whose name says that this rank is here */
     char name[SHM_NAME + 1];
-    char late[256]; /* why a host has given up */
-    int ended;      /* transport_ask.ended, while the ranks meet */
+    char late[SHM_SAID]; /* why a host has given up */
+    bool absent;         /* ranks did not come in time */
+    int ended;           /* transport_ask.ended, while the ranks meet */
 };
 
 /* ---- shm_meet.c ---- */
 
 /* Claims the rank, finds the others within ask->wait_ns and maps the file. On an error nothing is held. */
 int shm_meet(struct shm_link *l, const struct transport_ask *ask);
+
+/* ---- shm_where.c ---- */
+
+/* Adds to the text of the error, which says that ranks of the group `own` did not come, where this rank has waited for
+ * them. Returns WEFT_ETIMEOUT. */
+int shm_where(const char *own, int size);
+/* Whether a process of this network namespace is this rank of a group with this name. */
+bool shm_where_claimed(const char *name, int rank);
 
 /* ---- shm_file.c ---- */
 

@@ -34,10 +34,11 @@
 #include "transport/shm/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
-#define PROTOCOL (UINT32_C(0x77670000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
+#define PROTOCOL (UINT32_C(0x77680000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
 #define DISAGREE_NS \
     INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
 #define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
+#define LOOKS 8                     /* of the ranks that did not come: how many are looked for elsewhere */
 #define SPARE_FILES 5               /* beside those for connections */
 #define EVENTS 64                   /* of connections that are looked at together */
 #define AGAIN 1                     /* not an error: try to find the group once more */
@@ -47,7 +48,7 @@ struct message {
     int32_t rank, size, code;
     uint64_t start; /* of the process; the kernel says its number */
     int64_t pid;
-    char text[256];
+    char text[SHM_SAID];
 };
 
 #define ENDING_NS INT64_C(200000000) /* from the end of a connection to the end of its process */
@@ -77,8 +78,8 @@ struct host {
 static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = rank < 0 ? snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft:%s", l->name)
-                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-rank:%d:%s", rank, l->name);
+    int n = rank < 0 ? snprintf(a->sun_path + 1, sizeof a->sun_path - 1, SHM_GATHERS "%s", l->name)
+                     : snprintf(a->sun_path + 1, sizeof a->sun_path - 1, SHM_CLAIMS "%d:%s", rank, l->name);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -215,17 +216,32 @@ static int hear(int fd, struct message *m, int *file)
 
 /* ---- the host ---- */
 
-/* Names the ranks that have not come. */
-static int missing(const struct shm_link *l, int64_t wait_ns)
+/* Whether this rank is a member of another group with the same name. A rank whose own time has just run out holds its
+ * socket for another moment: so this looks twice. */
+static bool elsewhere(const struct shm_link *l, int rank)
 {
-    char names[160];
+    if (!shm_where_claimed(l->name, rank))
+        return false;
+    poll(NULL, 0, (int)(CLAIM_NS / 1000000));
+    return shm_where_claimed(l->name, rank);
+}
+
+/* Names the ranks that have not come. */
+static int missing(struct shm_link *l, int64_t wait_ns)
+{
+    char names[160], other[120] = "";
     struct text t = text_start(names, sizeof names);
     int n = 0;
-    for (int r = 0; r < l->base.size; r++)
-        if (atomic_load_explicit(&l->base.group->ranks[r].state, memory_order_seq_cst) != CORE_HERE)
-            text_printf(&t, "%s%d", n++ ? ", " : "", r);
-    return error_set(WEFT_ETIMEOUT, "shm:%s: %s %s did not come within %lld ms", l->name, n > 1 ? "ranks" : "rank",
-                     names, (long long)(wait_ns / 1000000));
+    for (int r = 0; r < l->base.size; r++) {
+        if (atomic_load_explicit(&l->base.group->ranks[r].state, memory_order_seq_cst) == CORE_HERE)
+            continue;
+        text_printf(&t, "%s%d", n++ ? ", " : "", r);
+        if (n <= LOOKS && !other[0] && elsewhere(l, r))
+            snprintf(other, sizeof other, "; rank %d is in another group with this name, perhaps of another size", r);
+    }
+    l->absent = true;
+    return error_set(WEFT_ETIMEOUT, "shm:%s: %s %s did not come within %lld ms%s", l->name, n > 1 ? "ranks" : "rank",
+                     names, (long long)(wait_ns / 1000000), other);
 }
 
 /* Closes the connection with a rank. It is taken out of the epoll first: a process that was forked may have it open. */
@@ -502,6 +518,7 @@ static int await(int fd, const struct transport_ask *ask, int64_t until, struct 
 static int bye(struct shm_link *l, const struct message *m)
 {
     snprintf(l->late, sizeof l->late, "%s", m->text);
+    l->absent = true;
     return AGAIN;
 }
 
@@ -593,7 +610,7 @@ static int claim(struct shm_link *l, int64_t until)
     return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, in process %d", l->name, l->base.rank, who.pid);
 }
 
-int shm_meet(struct shm_link *l, const struct transport_ask *ask)
+static int meet(struct shm_link *l, const struct transport_ask *ask)
 {
     int64_t wait_ns = ask->wait_ns, now = core_now(), until = wait_ns < INT64_MAX - now ? now + wait_ns : INT64_MAX;
     int held = claim(l, until);
@@ -617,9 +634,16 @@ int shm_meet(struct shm_link *l, const struct transport_ask *ask)
             return socket_error(l, -fd);
         if (core_now() >= until && l->late[0])
             return error_set(WEFT_ETIMEOUT, "%s", l->late);
-        if (core_now() >= until)
+        l->absent = core_now() >= until;
+        if (l->absent)
             return error_set(WEFT_ETIMEOUT, "shm:%s: the group did not form within %lld ms", l->name,
                              (long long)(wait_ns / 1000000));
         poll(NULL, 0, 1); /* a host may be about to listen, or has just gone */
     }
+}
+
+int shm_meet(struct shm_link *l, const struct transport_ask *ask)
+{
+    int err = meet(l, ask);
+    return err == WEFT_ETIMEOUT && l->absent ? shm_where(l->name, l->base.size) : err;
 }
