@@ -31,7 +31,7 @@ def main():
     for size in args.sizes.split(","):
         for ranks in args.ranks.split(","):
             steps = str(max(100, 20_000_000 // int(size) ** 2 // 10))
-            programs = {"weft": [f"{build}/weft", "run", "-n", ranks, f"{build}/examples/11_jacobi"]}
+            programs = {"weft": [f"{build}/weft", "run", "--bind", "-n", ranks, f"{build}/examples/11_jacobi"]}
             for name, launcher in (("openmpi", ["mpirun.openmpi", "--oversubscribe"]), ("mpich", ["mpiexec.hydra"])):
                 program = f"{build}/examples/jacobi_{name}"
                 if shutil.which(launcher[0]) and os.path.exists(program):

@@ -20,12 +20,14 @@ install()
 }
 
 echo "python: installing the package into $venv"
-install -C "build-dir=$build/pip" . pytest mypy build || exit 1
+# Without an environment for the build alone, whose path is new each time: with one, everything is compiled anew. (The tests build a wheel
+# with one, as a user's pip does.)
+install 'scikit-build-core>=0.10' 'cffi>=1.15' pytest mypy build || exit 1
+install --no-build-isolation -C "build-dir=$build/pip" . || exit 1
 frameworks()
 {
-    # The plain wheel of PyTorch has a GPU's libraries in it on x86-64.
-    [ "$(uname -m)" = x86_64 ] && index=(--index-url https://download.pytorch.org/whl/cpu) || index=()
-    "$python" -c 'import torch' 2>/dev/null || install "${index[@]}" torch || install torch ||
+    # The plain wheel of PyTorch brings a GPU's libraries, of several GB.
+    "$python" -c 'import torch' 2>/dev/null || install --index-url https://download.pytorch.org/whl/cpu torch || install torch ||
         echo "skip: PyTorch cannot be installed; what compares with it is skipped"
     "$python" -c 'import safetensors' 2>/dev/null || install safetensors ||
         echo "skip: safetensors cannot be installed; what compares checkpoints with it is skipped"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the Python package as a wheel that other machines of this architecture can install: dist/libweft-VERSION-cp39-abi3-*.whl.
-# auditwheel checks what it needs of the system and names it after the oldest one that has that (manylinux_2_36 if this is Debian 12;
-# manylinux_2_28 in the image of that name, see [tool.cibuildwheel] in pyproject.toml).
+# auditwheel checks what it needs of the system and names it after the oldest one that has that: manylinux_2_34 on Debian 12,
+# since glibc gave threads, dlopen and stat new symbol versions in 2.33 and 2.34, and manylinux_2_28 in the image of that name (see
+# [tool.cibuildwheel] in pyproject.toml).
 #
 # The modules for UCX and MPI are not in it: they need libraries of the machine on which they are used. Where there are modules,
 # WEFT_MODULES names their folder.

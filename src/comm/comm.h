@@ -78,6 +78,7 @@ struct weft_comm {
     bool dedicated_cores; /* every rank of a host has a core to itself */
     int spin_turns;       /* turns before the first yield; 0 without dedicated cores */
     int stretch;          /* factor on spin_turns before a sleep: wait.c */
+    unsigned waits;       /* with dedicated cores: waits so far */
     int64_t cma_least;    /* tests set it: bytes in one piece from which on private memory is read (engine/ways/cma.c);
                            * 0: bind measures it */
     struct staging staging;

@@ -29,6 +29,10 @@
  * Either way only ranks that are dead can have got one of the two lists. It is not enough to count the ranks of a list:
  * those that died before they accepted it may have promised b'. tests/models/survive.pml checks this.
  *
+ * A rank that closes the comm says so only if it has not gone on with any list (QUITS). It may have got one, but it
+ * will not use it any more. A rank that has gone on and closes the comm is not dead: it uses its list. The model checks
+ * both.
+ *
  * If a rank of the list dies, the survivors miss it when they open their comm, and ask again: that is the next
  * agreement. A rank that hears of a newer agreement than the one that it is in joins the newer one. Ranks that have
  * asked before it have failed to go on with the older list. The leader itself begins the next agreement if a rank of a

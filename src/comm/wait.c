@@ -19,6 +19,7 @@
 #define STRETCH 16
 #define SHORT_NS 2000000
 #define TAKEN_NS 1000000
+#define NOTES 16 /* waits between two notes of the core that the rank is on: asking may be a system call */
 #define TELL_NS INT64_C(250000000) /* for the news of a failure to leave; a peer may have stopped reading */
 
 struct sleep {
@@ -90,6 +91,8 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
             doze(c, bell, wired ? 1 : lacking, ns, now);
         else
             core_disarm(c->group, c->rank);
+    } else if (s->turn < turns_before_yields(c) && core_shares_cpu(c->group, c->rank)) {
+        sched_yield(); /* maybe to the rank that this one waits for */
     } else {
         pause_for(c, s->turn);
     }
@@ -99,6 +102,8 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
 static int wait(weft_comm *c, const struct comm_need *need, int yields)
 {
     struct sleep s = {0, PATIENCE_NS, 0};
+    if (c->dedicated_cores && c->waits++ % NOTES == 0)
+        core_note_cpu(c->group, c->rank);
     for (;;) {
         int turns = turns_before_yields(c) + yields;
         bool armed = s.turn >= turns;

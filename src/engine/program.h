@@ -180,7 +180,8 @@ struct program {
     bool pushed;               /* some RECV is pushed */
     bool one_way;              /* this rank has a core of its own, and receives less than half of what it sends */
     const struct way *assists; /* the way of SENDs whose sender assists; NULL: there are none */
-    int64_t cma_least; /* ways/cma.c: bytes in one piece from which on private memory is read; 0: not measured */
+    int64_t cma_least;  /* ways/cma.c: bytes in one piece from which on private memory is read; 0: not measured */
+    uint32_t cma_asked; /* and how often the exec has asked for it: once in each bind that has such messages */
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */

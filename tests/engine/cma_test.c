@@ -233,6 +233,54 @@ static void rank_that_dies_while_read_is_named(void **state)
     munmap(s, sizeof *s);
 }
 
+/* ---- binding again ---- */
+
+static int measured; /* reads of this process's own memory, by which bind measures */
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long nto, const struct iovec *from,
+                                unsigned long nfrom, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long nto, const struct iovec *from,
+                                unsigned long nfrom, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long nto, const struct iovec *from,
+                                unsigned long nfrom, unsigned long flags)
+{
+    measured += pid == getpid();
+    return __real_process_vm_readv(pid, to, nto, from, nfrom, flags);
+}
+
+enum { BINDS = 64, FLOATS = 100000 };
+
+static void bind_again(struct ranks_rank *r)
+{
+    struct pair b;
+    float *other = malloc(FLOATS * sizeof *other);
+    RANKS_CHECK(r, other);
+    RANKS_OK(r, pair_bind(&b, "f32[400000/x] @x4", "f32[400000/x] @x4=1,2,3,0", false, r->comm));
+    tensors_fill(b.src, r->rank, b.in, 0);
+    tensors_fill(b.src, r->rank, other, 1);
+    int once = measured; /* 0 if the memory was not touched before */
+    for (int i = 1; i < BINDS; i++) {
+        weft_view from = WEFT_VIEW(i % 2 ? other : b.in, FLOATS * sizeof *other);
+        weft_view to = WEFT_VIEW(b.out, FLOATS * sizeof *other);
+        RANKS_OK(r, weft_exec_rebind(b.x, &from, &to));
+        RANKS_OK(r, weft_exec_run(b.x));
+        RANKS_CHECK(r, !tensors_wrong(b.src, b.dst, r->rank, b.out, i % 2));
+        if (i == 1)
+            once = measured - once;
+    }
+    RANKS_CHECK(r, once > 0 && measured <= 7 * once); /* at the 1st, 2nd, 4th, ..., 64th bind */
+    free(other);
+    pair_release(&b);
+}
+
+/* It takes longer to measure than to move: who binds for each move, as collectives in one call do, measures seldom. */
+static void binding_again_measures_seldom(void **state)
+{
+    (void)state;
+    ranks_on = "shm";
+    ranks_forked = true;
+    ranks_run(4, &(weft_comm_opts){.staged = false}, bind_again, NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(private_memory_is_read_where_permitted),
@@ -240,6 +288,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(reads_that_are_switched_off_are_staged),
                                        cmocka_unit_test(measured_choice_gives_right_values),
                                        cmocka_unit_test(refused_ranks_get_staged_data),
+                                       cmocka_unit_test(binding_again_measures_seldom),
                                        cmocka_unit_test(rank_that_dies_while_read_is_named)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -305,11 +305,16 @@ static void all_copies(void)
 
 static void all_casts(void)
 {
-    static const int narrow[] = {WEFT_BF16, WEFT_F16, WEFT_F8E4M3, WEFT_F8E5M2, WEFT_F64, WEFT_I32, WEFT_I8, WEFT_I64};
+    static const int narrow[] = {WEFT_BF16, WEFT_F16, WEFT_F8E4M3, WEFT_F8E5M2, WEFT_F8E8M0,
+                                 WEFT_F64,  WEFT_I32, WEFT_I8,     WEFT_I64};
     for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
         cast_rates(narrow[i], WEFT_F32);
         cast_rates(WEFT_F32, narrow[i]);
     }
+    cast_rates(WEFT_F8E4M3SAT, WEFT_F32);
+    cast_rates(WEFT_F8E5M2SAT, WEFT_F32);
+    cast_rates(WEFT_C64, WEFT_F32);
+    cast_rates(WEFT_C128, WEFT_C64);
     cast_rates(WEFT_F16, WEFT_BF16);
     cast_rates(WEFT_F8E4M3, WEFT_BF16);
     cast_rates(WEFT_BF16, WEFT_F64);
@@ -332,6 +337,8 @@ static void all_folds(void)
     fold_rates(WEFT_F32, WEFT_F32, WEFT_SUM, 7);
     fold_rates(WEFT_F32, WEFT_BF16, WEFT_SUM, 4);
     fold_rates(WEFT_F8E4M3, WEFT_F8E4M3, WEFT_SUM, 4);
+    fold_rates(WEFT_F8E4M3SAT, WEFT_F8E4M3SAT, WEFT_SUM, 4);
+    fold_rates(WEFT_C64, WEFT_C64, WEFT_SUM, 4);
     fold_rates(WEFT_BF16, WEFT_BF16, WEFT_MAX, 4);
     fold_rates(WEFT_F64, WEFT_F64, WEFT_SUM, 2);
     fold_rates(WEFT_F64, WEFT_F64, WEFT_SUM, 4);

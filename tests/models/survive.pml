@@ -1,10 +1,16 @@
-/* The survivor agreement of src/comm/survive.c: N ranks, of which up to DEATHS die at any moment, and BALLOTS ballots.
+/* The survivor agreement of src/comm/survive.c: N ranks, of which up to DEATHS die and up to LEAVERS close the comm at
+ * any moment, and BALLOTS ballots.
  * Any rank may lead at any time, so several may at once, and a leader may take any rank that has not answered for
  * lost or late. A message is a look at what its sender has said last. It may come late, since a rank looks at any moment,
  * or never: connections are cut.
  *
- * Right is: all ranks that live and have a list have the same one, and each rank that is not on it is dead, or more than
- * half of all ranks have accepted it.
+ * A rank that has its list may go on with it. A rank that closes the comm takes part no more. If it has not gone on with
+ * a list, it says so (QUITS), and others take it for dead. Otherwise they know of it as little as of a rank that is
+ * silent.
+ *
+ * Right is: all ranks that have a list have the same one, except those that have died, and those that have closed the
+ * comm and have not gone on. Each rank that is not on the list is one of these, or more than half of all ranks have
+ * accepted it.
  *
  * Broken on purpose:
  *   NO_PROMISE   a rank accepts a ballot that is lower than one that it has promised
@@ -14,12 +20,17 @@
  *   COUNT_LIST   the majority is counted among the ranks of the list, not among those that have accepted it
  *   UNHEARD      a list that was accepted before is proposed when ranks of it have not promised
  *   EARLY        a list is committed when ranks of it have not accepted it
- *   GUESSES      a rank that does not answer is taken for dead */
+ *   GUESSES      a rank that does not answer is taken for dead
+ *   QUITS_ALWAYS a rank that closes the comm says QUITS, though it has gone on with a list
+ *   GOES_ON_LATE a rank goes on with its list after it has closed the comm and said QUITS */
 #ifndef N
 #define N 3
 #endif
 #ifndef DEATHS
 #define DEATHS 1
+#endif
+#ifndef LEAVERS
+#define LEAVERS 0
 #endif
 #ifndef BALLOTS
 #define BALLOTS 2
@@ -32,7 +43,10 @@
 #define COUNT(set) (((set) & 1) + ((set) >> 1 & 1) + ((set) >> 2 & 1) + ((set) >> 3 & 1))
 #endif
 
-byte dead;                    /* sets are bits of ranks */
+byte ended;                   /* sets are bits of ranks */
+byte closed;                  /* ranks that have closed the comm */
+byte on;                      /* ranks that have gone on with their list */
+byte quit;                    /* ranks that have said QUITS */
 byte ballots;                 /* that were begun */
 byte led_by[BALLOTS + 1];
 byte promised[N], accepted[N]; /* ballots */
@@ -42,6 +56,19 @@ byte reported[BALLOTS + 1];   /* ranks whose promise the leader has heard of */
 byte best[BALLOTS + 1];       /* the ballot of the accepted list that their reports name */
 byte took[BALLOTS + 1];       /* ranks of which the leader has heard that they accept */
 bit done[BALLOTS + 1];        /* committed */
+
+#define dead (ended | quit) /* as ranks know it */
+#define AWAY (ended | closed & ~on)
+#ifdef QUITS_ALWAYS
+#define QUITS(me) true
+#else
+#define QUITS(me) (!(on & BIT(me)))
+#endif
+#ifdef GOES_ON_LATE
+#define GOES_ON(me) (!(ended & BIT(me)))
+#else
+#define GOES_ON(me) LIVES(me)
+#endif
 
 #ifdef FORGETS
 #define CHOICE(b) (reported[b] & ~dead)
@@ -83,7 +110,7 @@ bit done[BALLOTS + 1];        /* committed */
 #else
 #define KEEPS(me, b) (b >= promised[me])
 #endif
-#define LIVES(me) (!(dead & BIT(me)))
+#define LIVES(me) (!((ended | closed) & BIT(me)))
 
 inline check(me, b)
 {
@@ -91,12 +118,12 @@ inline check(me, b)
     n = 0;
     do
     :: k < N ->
-        assert(!got[k] || !LIVES(k) || list[got[k]] == list[b]);
+        assert(!got[k] || AWAY & BIT(k) || list[got[k]] == list[b]);
         n = n + (accepted[k] && list[accepted[k]] == list[b]);
         k++
     :: else -> break
     od;
-    assert(!(ALL & ~list[b] & ~dead) || 2 * n > N)
+    assert(!(ALL & ~list[b] & ~AWAY) || 2 * n > N)
 }
 
 /* What a rank does about ballot b. */
@@ -134,7 +161,11 @@ active [N] proctype rank()
     byte b, k, n;
 end:
     do
-    :: d_step { LIVES(_pid) && COUNT(dead) < DEATHS -> dead = dead | BIT(_pid) }
+    :: d_step { LIVES(_pid) && COUNT(ended) < DEATHS -> ended = ended | BIT(_pid) }
+    :: d_step { LIVES(_pid) && COUNT(closed) < LEAVERS ->
+        closed = closed | BIT(_pid);
+        quit = quit | (QUITS(_pid) -> BIT(_pid) : 0) }
+    :: d_step { GOES_ON(_pid) && got[_pid] && !(on & BIT(_pid)) -> on = on | BIT(_pid); check(_pid, got[_pid]) }
     :: act(_pid, 1)
     :: act(_pid, 2)
 #if BALLOTS > 2

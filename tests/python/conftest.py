@@ -1,8 +1,15 @@
 """What the tests of the Python package share. Skips are shown with their reasons, and notes at the end of the run."""
 
+import multiprocessing
 import random
 
 import pytest
+
+# Ranks by method="forkserver" are forked from a process that has imported these, and has no threads: most of the time of a short test
+# with PyTorch is its import, in every rank. What is not installed is left out.
+multiprocessing.set_forkserver_preload(
+    ["numpy", "weft", "torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "jax"]
+)
 
 _notes = []
 

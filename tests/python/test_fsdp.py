@@ -27,7 +27,7 @@ def pairs():
 
 
 def rank_main(comm, port, count):
-    """All that is tried with so many ranks: PyTorch is imported, and gloo set up, once."""
+    """All that is tried with this number of ranks: gloo is set up once."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=comm.rank, world_size=comm.size)
     out = {}
@@ -43,7 +43,7 @@ def rank_main(comm, port, count):
 @pytest.fixture(scope="module")
 def told():
     """What the ranks of a world have found."""
-    return functools.lru_cache(None)(lambda world: weft.spawn(rank_main, world, free_port(), pairs(), method="spawn"))
+    return functools.lru_cache(None)(lambda world: weft.spawn(rank_main, world, free_port(), pairs(), method="forkserver"))
 
 
 # ---- a model ----
@@ -182,7 +182,7 @@ def fsdp_side(rng, roots, shape, whole):
     module = nn.Module()
     module.linear = nn.Linear(shape[1], shape[0], bias=False)
     module.linear.weight.data = whole.clone()
-    kind = rng.choice([ColwiseParallel, RowwiseParallel, None])
+    kind = rng.choice([ColwiseParallel, ColwiseParallel, RowwiseParallel, None])
     if kind:
         parallelize_module(module, mesh[names[1]], {"linear": kind()})
     fully_shard(module, mesh=mesh[names[0]])

@@ -173,7 +173,7 @@ def random_processes(rng, shape):
 def test_several_processes(processes, each, note):
     """Several processes with several devices each: one rank of weft for each process."""
     count = share(30, 80)
-    told = weft.spawn(process_main, processes, free_port(), each, 100 * processes + each, count, method="spawn")
+    told = weft.spawn(process_main, processes, free_port(), each, 100 * processes + each, count, method="forkserver")
     assert len({repr(t[2]) for t in told}) == 1
     equal, several, refused = told[0]
     assert equal > count // 2 and several > count // 8

@@ -139,13 +139,13 @@ CASES = [(0, "tp"), (2, "tp"), (0, "pp")]
 
 
 def dtensor_cases(comm, ports):
-    """All of them, since importing PyTorch takes longest."""
+    """All of them, since starting the ranks takes longest."""
     return [dtensor_rank(comm, port, *case) for port, case in zip(ports, CASES)]
 
 
 def test_dtensors_of_another_job():
     pytest.importorskip("torch", reason="PyTorch is not installed: state dicts of DTensors are not tried")
-    ranks = weft.spawn(dtensor_cases, 6, [free_port() for _ in CASES], method="spawn")
+    ranks = weft.spawn(dtensor_cases, 6, [free_port() for _ in CASES], method="forkserver")
     for i, (first, kind) in enumerate(CASES):
         told = [of_rank[i] for of_rank in ranks]
         trainers, servers = told[first : first + 4], told[:first] + told[first + 4 :]

@@ -176,7 +176,7 @@ def test_redistribute_with_gloo(rng, note):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    done = weft.spawn(gloo_rank, 4, port, cases, method="spawn")
+    done = weft.spawn(gloo_rank, 4, port, cases, method="forkserver")
     assert done == [len(cases)] * 4
     note(f"torch {torch.__version__}: {len(cases)} redistributions by gloo equal weft's")
 

@@ -4,11 +4,11 @@
 set -u
 python=$WEFT_BUILD_DIR/python/bin/python
 log=$WEFT_BUILD_DIR/frameworks.log
-"$python" -c 'import torch, jax, pytest' 2>/dev/null || {
+"$python" -c 'import torch, jax, pytest, scikit_build_core' 2>/dev/null || {
     echo "skip: $WEFT_BUILD_DIR/python has no PyTorch and JAX: make test-python installs them"
     exit 77
 }
-"$python" -m pip install --disable-pip-version-check -q -C "build-dir=$WEFT_BUILD_DIR/pip" "$WEFT_SOURCE_DIR" >"$log" 2>&1 || {
+"$python" -m pip install --disable-pip-version-check -q --no-build-isolation -C "build-dir=$WEFT_BUILD_DIR/pip" "$WEFT_SOURCE_DIR" >"$log" 2>&1 || {
     tail -n 3 "$log"
     echo "pip cannot build the package"
     exit 1

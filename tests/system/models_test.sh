@@ -71,6 +71,7 @@ right jobs_pairs -DSHARES=1
 right jobs_pairs -DN=2 -DRUNS=3
 right jobs_pairs -DDIES=1 -DRUNS=1
 right survive
+right survive -DDEATHS=0 -DLEAVERS=1
 right tree -DAWAKE
 right tree -DAWAKE -DHOSTS
 optimise=-O1 # for more states, worth the time to compile
@@ -115,6 +116,8 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
         right relay -DFAULTS=2 -DROUNDS=1 $shape
     done
     right survive -DDEATHS=2
+    right survive -DLEAVERS=1
+    right survive -DDEATHS=2 -DLEAVERS=1
     right survive -DN=4
     right survive -DBALLOTS=3 -DDEATHS=0 # with a death it is right, too, but takes 2.4 GB and minutes
 fi
@@ -178,6 +181,8 @@ broken "$wrong" progress_lock -DTWO_STEPS
 for fault in NO_PROMISE FORGETS NO_MAJORITY COUNT_LIST EARLY GUESSES; do
     broken "$wrong" survive -D$fault
 done
+broken "$wrong" survive -DQUITS_ALWAYS -DLEAVERS=1
+broken "$wrong" survive -DGOES_ON_LATE -DLEAVERS=1
 broken "$wrong" survive -DLOWEST -DBALLOTS=3
 broken "$wrong" survive -DUNHEARD -DBALLOTS=3
 for fault in NO_RELEASE NO_ACQUIRE NO_RELEASE_MET NO_ACQUIRE_MET LATE_TALLY ONE_VOTE NOT_LAST FIRSTS_ONLY; do

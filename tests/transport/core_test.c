@@ -2,6 +2,7 @@
  * that wrap round while ranks sleep and ring, meetings of few and of many ranks. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -220,12 +221,45 @@ static void meetings_of_any_size_sum_up_all_votes(void **state)
     }
 }
 
+/* Two ranks that note themselves on one core know it of each other, and not of a third that has noted nothing. A rank
+ * that is alone on another core shares none. */
+static void ranks_on_one_core_know_it(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    struct core_group *g = group_new(RANKS);
+    cpu_set_t all, one;
+    size_t cores[2], n = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (size_t i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET(i, &all))
+            cores[n++] = i;
+    CPU_ZERO(&one);
+    CPU_SET(cores[0], &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_false(core_shares_cpu(g, 0)); /* notes rank 0, too */
+    assert_true(core_shares_cpu(g, 1));
+    assert_true(core_shares_cpu(g, 0));
+    if (n == 2) { /* rank 0 moves */
+        CPU_ZERO(&one);
+        CPU_SET(cores[1], &one);
+        assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+        core_note_cpu(g, 0);
+        assert_false(core_shares_cpu(g, 0));
+        assert_true(core_shares_cpu(g, 2));
+        assert_true(core_shares_cpu(g, 0));
+    }
+    sched_setaffinity(0, sizeof all, &all);
+    free(g);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_several_failures_at_once_is_kept),
         cmocka_unit_test(bells_that_wrap_round_wake_sleepers),
         cmocka_unit_test(meetings_of_any_size_sum_up_all_votes),
+        cmocka_unit_test(ranks_on_one_core_know_it),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -89,6 +89,26 @@ int core_cores(const struct core_group *g)
     return n ? n : 1;
 }
 
+/* Relaxed: a hint. */
+void core_note_cpu(struct core_group *g, int rank)
+{
+    int32_t cpu = sched_getcpu() + 1; /* 0 if it is not known */
+    if (atomic_load_explicit(&g->ranks[rank].cpu, memory_order_relaxed) != cpu)
+        atomic_store_explicit(&g->ranks[rank].cpu, cpu, memory_order_relaxed);
+}
+
+bool core_shares_cpu(struct core_group *g, int rank)
+{
+    if (g->size > CORE_LOOKS)
+        return false;
+    core_note_cpu(g, rank);
+    int32_t cpu = atomic_load_explicit(&g->ranks[rank].cpu, memory_order_relaxed);
+    for (int r = 0; r < g->size && cpu; r++)
+        if (r != rank && atomic_load_explicit(&g->ranks[r].cpu, memory_order_relaxed) == cpu)
+            return true;
+    return false;
+}
+
 void core_init_split(struct core_group *g, const struct core_group *of, const int *ranks, int size)
 {
     begin(g, size, of->shared);

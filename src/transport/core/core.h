@@ -67,6 +67,7 @@ struct core_rank {
     _Alignas(CORE_LINE) int32_t number; /* 1, 2, ... among the ranks that are here; 0: it is on another host. There its
                                            words stay zero, as long as nothing is heard of it */
     int32_t indexed;                    /* of the ith rank, from 0 on: the rank whose number is i + 1 */
+    _Atomic int32_t cpu; /* the CPU core on which the rank last noted itself, plus 1; 0: none. It changes seldom */
     _Alignas(CORE_LINE) char apart[CORE_LINE]; /* an odd number of lines: the same word of many ranks is in many sets of
                                                   a cache */
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
@@ -176,7 +177,14 @@ void core_doze(struct core_group *g, int rank, uint32_t bell, int lacking, int64
 bool core_expect(struct core_group *g, int rank, int lacking);
 void core_sleep(struct core_rank *door, bool shared, uint32_t bell, int64_t ns);
 void core_knock(struct core_rank *door, bool shared);
-void core_relax(void);  /* a pause within a spin loop */
+void core_relax(void); /* a pause within a spin loop */
+/* Notes on which CPU core this rank runs, for core_shares_cpu of the others. */
+void core_note_cpu(struct core_group *g, int rank);
+/* Did another rank last note itself on the core that this rank runs on? Each rank may have a core to itself, but the
+ * scheduler may have put two of them on one, and leaves them there if other programs keep the other cores busy. Then a
+ * rank that spins keeps its peer from the work that it waits for. Groups of more than CORE_LOOKS ranks do not look. */
+#define CORE_LOOKS 64
+bool core_shares_cpu(struct core_group *g, int rank);
 int64_t core_now(void); /* nanoseconds of a clock that only goes forward */
 
 /* Records a failure of the group and wakes all ranks. Only the first one counts. `rank` is the caller's. */

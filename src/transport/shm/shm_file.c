@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "transport/shm/shm.h"
 
-#define MAGIC UINT64_C(0x0531746665770a00) /* includes the version of the layout of all shared structures */
+#define MAGIC UINT64_C(0x0631746665770a00) /* includes the version of the layout of all shared structures */
 
 #define LEAST (SHM_PAGE << 4) /* a file of this size or less is of no use */
 

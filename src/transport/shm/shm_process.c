@@ -18,6 +18,10 @@
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* older headers lack it; the number is the same on all architectures */
+#endif
+
 #define LOOK_NS INT64_C(10000000)
 #define LOOKS 64
 

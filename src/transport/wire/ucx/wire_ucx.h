@@ -29,12 +29,15 @@
 #define UCX_GRACE_NS \
     INT64_C(100000000) /* after a connection broke: what the peer sent before may come by another one */
 #define UCX_DOUBT_NS INT64_C(2000000000) /* after that: a peer that does not answer by a fresh connection is lost */
-#define UCX_MAILS 32                     /* how many mails can come without using UCX's queue of unexpected messages */
+/* The same for a peer whose host has been silent for KEEP_SILENT_NS: it was asked all that time. */
+#define UCX_DOUBT_SILENT_NS INT64_C(500000000)
+#define UCX_MAILS 32 /* how many mails can come without using UCX's queue of unexpected messages */
 
 /* A peer. */
 struct ucx_peer {
     ucp_ep_h ep;         /* NULL: not connected yet, or the connection was ended */
     int64_t lost_ns;     /* when its connection broke; 0: it did not */
+    bool silent;         /* it broke when connections with a silent host were ended */
     ucs_status_t status; /* with which it broke */
     int next;            /* the next peer that was used; -1: this is the last */
     bool used, left;
@@ -63,7 +66,8 @@ struct ucx_packet {
 /* Connections on which the other end's kernel has not acknowledged yet what was sent. */
 struct ucx_watch {
     bool on;
-    int64_t at; /* when they were last looked at */
+    int64_t at;       /* when they were last looked at */
+    int64_t ended_at; /* when one was last ended because the other host was silent; 0: never */
     struct ucx_awaits {
         uint64_t cookie; /* of the socket */
         int64_t since;

@@ -87,6 +87,7 @@ static bool look_at(struct ucx_watch *w, int fd, int64_t now)
     if (keep_silent(&info, now - from)) { /* UCX reads the end, and its close resets the connection */
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
         shutdown(fd, SHUT_RDWR);
+        w->ended_at = now;
     }
     return true;
 }

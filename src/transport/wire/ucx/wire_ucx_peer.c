@@ -6,7 +6,10 @@
  *
  * A connection may also break between processes that live. So the peer is asked by a fresh connection. If that fails,
  * too, and the process has ended, the peer is dead: on the same machine the system tells, on another one the peer's
- * host refuses the connection. Otherwise the peer is lost, also if it answers, or does neither for UCX_DOUBT_NS. */
+ * host refuses the connection. Otherwise the peer is lost, also if it answers, or does neither for UCX_DOUBT_NS.
+ * If the connection was ended because the host had been silent, that time is shorter. A connection with another host
+ * that breaks at the same moment may be taken for such a one. Its peer is then lost sooner, and is not taken for dead
+ * unless its host says so within the shorter time. */
 #define _GNU_SOURCE
 #include "transport/wire/ucx/wire_ucx.h"
 
@@ -25,6 +28,7 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
             p->mail_status = status;
         } else if (p->ep == ep && !p->lost_ns) {
             p->lost_ns = ucx_now();
+            p->silent = w->watch.ended_at && p->lost_ns - w->watch.ended_at < UCX_DOUBT_SILENT_NS;
             p->status = status;
             w->last_lost = i;
             w->doubts = true;
@@ -128,7 +132,8 @@ enum transport_fate ucx_peer_fate(const struct ucx_wire *w, int peer)
                                                   : TRANSPORT_LOST;
     if (p->cut || p->cut_us || since < UCX_GRACE_NS)
         return TRANSPORT_HERE;
-    return p->heard_ns > p->lost_ns || since >= UCX_DOUBT_NS ? TRANSPORT_LOST : TRANSPORT_HERE;
+    int64_t doubt = p->silent ? UCX_DOUBT_SILENT_NS : UCX_DOUBT_NS;
+    return p->heard_ns > p->lost_ns || since >= doubt ? TRANSPORT_LOST : TRANSPORT_HERE;
 }
 
 /* Within the grace of a broken connection `fate` does not tell yet. */
