@@ -24,6 +24,16 @@ static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, cons
     }
 }
 
+/* The loops of a cast that has no loop of its own: to *mid, and *second from there. */
+static cast_loop *cast_steps(int to, int from, int *mid, cast_loop **second)
+{
+    const struct kernels *k = memory_level_kernels();
+    bool narrow = dtype_is_float(to) && weft_dtype_size(to) < 4;
+    *mid = to == WEFT_C128 && k->cast[from][WEFT_F64] ? WEFT_F64 : WEFT_F32;
+    *second = k->cast[*mid][to];
+    return narrow && k->odd[from] ? k->odd[from] : k->cast[from][*mid];
+}
+
 void cast_run(void *dst, int to, const void *src, int from, size_t n)
 {
     const struct kernels *k = memory_level_kernels();
@@ -32,31 +42,39 @@ void cast_run(void *dst, int to, const void *src, int from, size_t n)
     } else if (to == from) {
         memmove(dst, src, n * weft_dtype_size(to));
     } else {
-        bool narrow = dtype_is_float(to) && weft_dtype_size(to) < 4;
-        int mid = to == WEFT_C128 && k->cast[from][WEFT_F64] ? WEFT_F64 : WEFT_F32;
-        cast_loop *first = narrow && k->odd[from] ? k->odd[from] : k->cast[from][mid];
-        cast_twice(dst, weft_dtype_size(to), k->cast[mid][to], src, weft_dtype_size(from), first, n);
+        int mid;
+        cast_loop *second, *first = cast_steps(to, from, &mid, &second);
+        cast_twice(dst, weft_dtype_size(to), second, src, weft_dtype_size(from), first, n);
     }
 }
 
 /* The hardware finds no pattern in short rows: some rows ahead are prefetched. */
 bool cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows)
 {
-    cast_loop *loop = memory_level_kernels()->cast[from][to];
+    double block[1024]; /* some rows between two casts */
+    int mid = from;
+    cast_loop *first = memory_level_kernels()->cast[from][to], *second = NULL;
     const int64_t bytes = (int64_t)(n * weft_dtype_size(from)), most = 1 + 1024 / bytes;
     unsigned char *d = dst;
     const unsigned char *s = src;
-    for (int64_t left = (int64_t)rows; loop && left > 0; left -= most) {
+    if (!first)
+        first = cast_steps(to, from, &mid, &second);
+    const int64_t row = (int64_t)(n * weft_dtype_size(mid));
+    if (second && most * row > (int64_t)sizeof block)
+        return false;
+    for (int64_t left = (int64_t)rows; left > 0; left -= most) {
         int64_t k = left < most ? left : most;
         if (sstep != bytes)
-            for (int64_t row = 0; row < k && row < left - 2 * most; row++)
+            for (int64_t i = 0; i < k && i < left - 2 * most; i++)
                 for (int64_t at = 0; at < bytes; at += 64)
-                    __builtin_prefetch(s + (row + 2 * most) * sstep + at, 0, 2);
-        loop(d, dstep, s, sstep, n, (size_t)k);
+                    __builtin_prefetch(s + (i + 2 * most) * sstep + at, 0, 2);
+        first(second ? (void *)block : d, second ? row : dstep, s, sstep, n, (size_t)k);
+        if (second)
+            second(d, dstep, block, row, n, (size_t)k);
         d += k * dstep;
         s += k * sstep;
     }
-    return loop;
+    return true;
 }
 
 /* The hardware prefetches a long run by itself. Of short runs it prefetches too little: it has to find each of them

@@ -11,6 +11,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "memory/line.h"
 #include "memory/memory.h"
 #include "memory/raw.h"
 #include "memory/transpose.h"
@@ -22,7 +23,8 @@ struct grid {
     size_t unit;
 };
 
-#define LINE 64 /* bytes of a cache line */
+#define LINE 64         /* bytes of a cache line */
+#define LONG (32 << 10) /* bytes of a unit for which memcpy is as fast */
 
 /* Straight-line code for units of at least one line. */
 #define COPY_LINES(to, from, bytes)                           \
@@ -70,18 +72,12 @@ static int64_t copy_strips(const struct grid *g, bool across, unsigned char *dst
     }
 }
 
-/* Units of 16 to 255 bytes, in vectors; the last one may overlap the one before. */
-static void copy_vectors(const struct grid *g, unsigned char *dst, const unsigned char *src)
+/* Units of more than 16 bytes that are too short for a call each. */
+static void copy_short(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
-    const size_t last = g->unit - 16;
     for (int64_t r = 0; r < g->rows; r++)
-        for (int64_t i = 0; i < g->turns; i++) {
-            unsigned char *to = dst + r * g->drow + i * g->dturn;
-            const unsigned char *from = src + r * g->srow + i * g->sturn;
-            for (size_t k = 0; k < last; k += 16)
-                memcpy(to + k, from + k, 16);
-            memcpy(to + last, from + last, 16);
-        }
+        for (int64_t i = 0; i < g->turns; i++)
+            memory_copy_ascending(dst + r * g->drow + i * g->dturn, src + r * g->srow + i * g->sturn, g->unit);
 }
 
 /* Long units with gaps between them in src: some units are copied side by side, piece by piece, so that memory does not
@@ -118,7 +114,10 @@ static void copy_long(const struct grid *g, unsigned char *dst, const unsigned c
                     : large && unit < 8192   ? streams_16(g, to, from)
                                              : streams_4(g, to, from);
         for (; i < g->turns; i++)
-            memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
+            if (unit < LONG)
+                memory_copy_ascending(to + i * g->dturn, from + i * g->sturn, g->unit);
+            else
+                memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
     }
 }
 
@@ -187,7 +186,7 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
     case 15: COPY_ENDS(8) break;
     default:
         if (g->unit > 16 && g->unit < 256)
-            copy_vectors(g, dst, src);
+            copy_short(g, dst, src);
         else
             copy_long(g, dst, src);
     }

@@ -1,6 +1,8 @@
-/* A line: runs of the same length at equal steps, with a step of its own on either side. */
+/* A line: runs of the same length at equal steps, with a step of its own on either side. And the copy of a short run.
+ */
 #ifndef WEFT_MEMORY_LINE_H
 #define WEFT_MEMORY_LINE_H
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -9,6 +11,57 @@ struct memory_line {
     int64_t dstep, sstep;
     uint32_t n, bytes; /* n runs of `bytes` bytes each */
 };
+
+typedef uint8_t memory_vector __attribute__((vector_size(16)));
+typedef uint8_t memory_vector_anywhere __attribute__((vector_size(16), aligned(1), may_alias));
+
+/* Copies 16, 32 or 64 bytes, and reads all of them before it writes. */
+#define MEMORY_COPY_VECTORS(bytes)                                                 \
+    do {                                                                           \
+        memory_vector x[(bytes) / 16];                                             \
+        for (int i = 0; i < (bytes) / 16; i++)                                     \
+            x[i] = ((const memory_vector_anywhere *)(const void *)(from + at))[i]; \
+        for (int i = 0; i < (bytes) / 16; i++)                                     \
+            ((memory_vector_anywhere *)(void *)(to + at))[i] = x[i];               \
+        at += (bytes);                                                             \
+    } while (0)
+
+#define MEMORY_COPY_PART(part)                \
+    do {                                      \
+        if (bytes & (part)) {                 \
+            memcpy(to + at, from + at, part); \
+            at += (part);                     \
+        }                                     \
+    } while (0)
+
+/* memcpy that writes in the order of addresses, and no byte twice. Cores that notice that whole cache lines are written
+ * need not fetch them first. A Neoverse-N1 notices it only of such stores: where run follows run, this is up to twice
+ * as fast as memcpy, which writes the end of a run in stores that overlap. Cores of x86-64 fetch the lines anyway.
+ * There it saves the call for a short run. */
+static inline __attribute__((always_inline)) void memory_copy_ascending(void *dst, const void *src, size_t bytes)
+{
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    size_t at = 0;
+#if defined __x86_64__
+    if (bytes >= 256) {
+        memcpy(dst, src, bytes);
+        return;
+    }
+#endif
+    while (at + 64 <= bytes)
+        MEMORY_COPY_VECTORS(64);
+    if (bytes & 32)
+        MEMORY_COPY_VECTORS(32);
+    if (bytes & 16)
+        MEMORY_COPY_VECTORS(16);
+    MEMORY_COPY_PART(8);
+    MEMORY_COPY_PART(4);
+    MEMORY_COPY_PART(2);
+    MEMORY_COPY_PART(1);
+}
+#undef MEMORY_COPY_VECTORS
+#undef MEMORY_COPY_PART
 
 #define MEMORY_LINE_COPY(bytes)                \
     for (; n; n--, dst += dstep, src += sstep) \
@@ -29,7 +82,9 @@ static inline void memory_copy_line(uintptr_t base, const struct memory_line *l)
     case 32: MEMORY_LINE_COPY(32) break;
     case 64: MEMORY_LINE_COPY(64) break;
     case 128: MEMORY_LINE_COPY(128) break;
-    default: MEMORY_LINE_COPY(bytes)
+    default:
+        for (; n; n--, dst += dstep, src += sstep)
+            memory_copy_ascending(dst, src, bytes);
     }
 }
 #undef MEMORY_LINE_COPY

@@ -273,8 +273,8 @@ static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, i
     return false;
 }
 
-/* A cast of rows that are contiguous on both sides. One loop takes rows that are short, but longer than a
- * step of vectors. */
+/* A cast of rows that are contiguous on both sides. One loop takes rows that are short, but not
+ * shorter than a step of vectors. */
 static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
     int last = t->loops - 1, row = last - 1;
@@ -283,7 +283,7 @@ static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, c
         return false;
     int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = t->n[last], bytes = n * ssize;
     if (bytes < ROW) {
-        if (row < 0 || n <= 16 || unit_loop(t, 0, weft_dtype_size(to)) != last)
+        if (row < 0 || n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last)
             return false;
         do
             if (!cast_many(dst + doff, t->stride[0][row], to, src + soff, t->stride[1][row], from, (size_t)n,

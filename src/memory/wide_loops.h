@@ -181,11 +181,12 @@ static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
     wide_from_codes(x, h);
 }
 
+/* f8e5m2 is the upper byte of an f16. */
 static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
-    codes_f8e5m2(h, p);
-    wide_from_codes(x, h);
+    wide_join(h, (wide_b){0}, wide_load8(p));
+    wide_from_f16(x, h);
 }
 
 /* As in half_narrow, on the upper halves of f32 without their sign. The bit that this leaves free says whether anything
@@ -512,11 +513,55 @@ static inline wide_f wide_max(wide_f a, wide_f b)
             r[i] = expr;                                          \
     }
 
-/* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false. */
-#define WIDE_STEPS(op, T, any, take, load, exact, end)                                                                \
+RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways)
+{
+    (void)d, (void)in, (void)at, (void)ways;
+    return false;
+}
+
+/* Min or max of f8 by their codes, as bytes that are ordered as the values are: those of negative values are
+ * complemented, the others get the upper bit. `last` is the largest code that stays as it is. False: there is a
+ * larger one, as NaNs are, and nothing is written. */
+RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, bool max,
+                               uint8_t last)
+{
+    wide_b low = {0}, high = {0};
+    for (int k = 0; k < ways; k++) {
+        wide_b c = wide_load8(in[k] + at), key = c ^ ((wide_b)(c > 0x7f) | 0x80);
+        low = k ? wide_min8(low, key) : key;
+        high = k ? wide_max8(high, key) : key;
+    }
+    wide_h nan = (wide_h)((wide_b)(high > (uint8_t)(0x80 + last)) | (wide_b)(low < (uint8_t)(0x7f - last)));
+    uint64_t any[2];
+    memcpy(any, &nan, sizeof any);
+    if (any[0] | any[1])
+        return false;
+    wide_b key = max ? high : low;
+    wide_store8(d + at, key ^ ((wide_b)(key <= 0x7f) | 0x80));
+    return true;
+}
+
+#define WIDE_END_CODES(T, last)                                                                      \
+    RAW_INLINE bool least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways) \
+    {                                                                                                \
+        return wide_end_codes(d, in, at, ways, false, last);                                         \
+    }                                                                                                \
+    RAW_INLINE bool most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways)  \
+    {                                                                                                \
+        return wide_end_codes(d, in, at, ways, true, last);                                          \
+    }
+WIDE_END_CODES(f8e4m3, 0x7e)
+WIDE_END_CODES(f8e5m2, 0x7c)
+WIDE_END_CODES(f8e5m2sat, 0x7b) /* which makes an infinity the largest number */
+
+/* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
+ * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. */
+#define WIDE_STEPS(op, T, any, take, load, exact, end, quick)                                                         \
     RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,        \
                                    bool wide_first, int ways, float by)                                               \
     {                                                                                                                 \
+        if (!wide_first && !wide_out && by == 1 && quick(d, in, at, ways))                                            \
+            return true;                                                                                              \
         wide_f r[WIDE];                                                                                               \
         if (wide_first)                                                                                               \
             load_f32(r, in[0] + at * 4);                                                                              \
@@ -626,21 +671,21 @@ RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes
 
 /* In a sum or product a NaN need not become quiet first: the NaN of the result is always the same. `any` loads NaNs as
  * they are, or quiet. */
-#define WIDE_END(op, T, any)                                           \
-    WIDE_TAKE(quick_##op, T, any, wide_quick_##op(r[i], x[i]))         \
-    WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))           \
-    WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same) \
+#define WIDE_END(op, T, any, quick)                                           \
+    WIDE_TAKE(quick_##op, T, any, wide_quick_##op(r[i], x[i]))                \
+    WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))                  \
+    WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same, quick) \
     WIDE_FOLD(op, T)
-#define WIDE_OTHERS(T, any)                                           \
-    WIDE_TAKE(take_prod, T, any, r[i] * x[i])                         \
-    WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan) \
-    WIDE_FOLD(prod, T)                                                \
-    WIDE_END(min, T, any)                                             \
-    WIDE_END(max, T, any)
-#define WIDE_FOLDS(T, any)                                         \
-    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan) \
-    WIDE_FOLD(sum, T)                                              \
-    WIDE_OTHERS(T, any)
+#define WIDE_OTHERS(T, any, least, most)                                         \
+    WIDE_TAKE(take_prod, T, any, r[i] * x[i])                                    \
+    WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan, wide_none) \
+    WIDE_FOLD(prod, T)                                                           \
+    WIDE_END(min, T, any, least)                                                 \
+    WIDE_END(max, T, any, most)
+#define WIDE_FOLDS(T, any, least, most)                                       \
+    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, wide_none) \
+    WIDE_FOLD(sum, T)                                                         \
+    WIDE_OTHERS(T, any, least, most)
 
 #ifdef WIDE_TO_BF16
 #define store_numbers_bf16 store_bf16
@@ -670,18 +715,18 @@ WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e4m3sat, load_f8e4m3, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e5m2sat, load_f8e5m2, r[i] + x[i])
-WIDE_FOLDS(f16, load_f16)
-WIDE_FOLDS(bf16, load_any_bf16)
-WIDE_FOLDS(f8e4m3, load_f8e4m3)
-WIDE_FOLDS(f8e5m2, load_f8e5m2)
-WIDE_FOLDS(f8e4m3sat, load_f8e4m3)
-WIDE_FOLDS(f8e5m2sat, load_f8e5m2)
-WIDE_OTHERS(f8e8m0, load_f8e8m0)
+WIDE_FOLDS(f16, load_f16, wide_none, wide_none)
+WIDE_FOLDS(bf16, load_any_bf16, wide_none, wide_none)
+WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
+WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2sat, load_f8e5m2, least_f8e5m2sat, most_f8e5m2sat)
+WIDE_OTHERS(f8e8m0, load_f8e8m0, wide_none, wide_none)
 
 /* The same for f32 and f64, if min and max have these instructions. */
 #ifdef WIDE_QUICK
 #define WIDE_F32_END(op)                                                        \
-    WIDE_END(op, f32, load_f32)                                                 \
+    WIDE_END(op, f32, load_f32, wide_none)                                      \
     static void op##_wide(void *dst, const void *const *in, int ways, size_t n) \
     {                                                                           \
         op##_f32(dst, true, in, true, ways, 1, n);                              \

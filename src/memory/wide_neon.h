@@ -79,6 +79,11 @@ static inline wide_b wide_min8(wide_b a, wide_b b)
     return (wide_b)vminq_u8((uint8x16_t)a, (uint8x16_t)b);
 }
 
+static inline wide_b wide_max8(wide_b a, wide_b b)
+{
+    return (wide_b)vmaxq_u8((uint8x16_t)a, (uint8x16_t)b);
+}
+
 static inline wide_b wide_abs8(wide_b a)
 {
     return (wide_b)vabsq_s8((int8x16_t)a);

@@ -39,6 +39,11 @@ static inline wide_h wide_minus(wide_h a, wide_h b)
     return (wide_h)_mm256_subs_epu16((__m256i)a, (__m256i)b);
 }
 
+static inline wide_b wide_max8(wide_b a, wide_b b)
+{
+    return (wide_b)_mm_max_epu8((__m128i)a, (__m128i)b);
+}
+
 static inline wide_b wide_min8(wide_b a, wide_b b)
 {
     return (wide_b)_mm_min_epu8((__m128i)a, (__m128i)b);

@@ -505,10 +505,11 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
     return *n ? rows : 0;
 }
 
-#define PLAIN_ROWS(bytes)                \
-    for (int64_t r = 0; r < rows; r++)   \
-        for (uint32_t i = 0; i < n; i++) \
-            memcpy(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep, (size_t)(bytes));
+/* Lanes with the same steps share their offsets. */
+#define PLAIN_ROWS(bytes)                                                            \
+    for (int64_t r = 0, to = 0, from = 0; r < rows; r++, to += dstep, from += sstep) \
+        for (uint32_t i = 0; i < n; i++)                                             \
+            memory_copy_ascending(lanes[i].dst + to, lanes[i].src + from, (size_t)(bytes));
 
 /* Rows that are shorter than a line, for which a call each would cost more than the copy. */
 static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
@@ -520,24 +521,45 @@ static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
                               lanes[i].sstep, least(several, rows - r), (size_t)lanes[i].bytes);
 }
 
-static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+/* Rows of one length, at the same steps in all lanes. False: there is no loop for this length. */
+static bool equal_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
-    int64_t bytes = lanes[0].bytes;
+    const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep, bytes = lanes[0].bytes;
     for (uint32_t i = 1; i < n; i++)
-        bytes = lanes[i].bytes == bytes ? bytes : 0;
+        if (lanes[i].bytes != bytes || lanes[i].dstep != dstep || lanes[i].sstep != sstep)
+            return false;
     switch (bytes) {
     case 4: PLAIN_ROWS(4) break;
     case 8: PLAIN_ROWS(8) break;
+    case 12: PLAIN_ROWS(12) break;
     case 16: PLAIN_ROWS(16) break;
+    case 20: PLAIN_ROWS(20) break;
+    case 24: PLAIN_ROWS(24) break;
+    case 28: PLAIN_ROWS(28) break;
     case 32: PLAIN_ROWS(32) break;
+    case 40: PLAIN_ROWS(40) break;
+    case 44: PLAIN_ROWS(44) break;
+    case 48: PLAIN_ROWS(48) break;
+    case 56: PLAIN_ROWS(56) break;
     case 64: PLAIN_ROWS(64) break;
     case 128: PLAIN_ROWS(128) break;
-    default:
-        if (across(lanes, n) < RUN * n)
-            short_rows(lanes, n, rows);
-        else
-            PLAIN_ROWS(lanes[i].bytes)
+    default: return false;
     }
+    return true;
+}
+
+static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    if (equal_rows(lanes, n, rows))
+        return;
+    if (across(lanes, n) < RUN / 2 * n) {
+        short_rows(lanes, n, rows);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < n; i++)
+            memory_copy_ascending(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
+                                  (size_t)lanes[i].bytes);
 }
 
 static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
