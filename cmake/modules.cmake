@@ -105,3 +105,54 @@ foreach(name openmpi mpich)
     target_include_directories(weft_mpi_${name} SYSTEM PRIVATE ${folders})
     target_link_libraries(weft_mpi_${name} PRIVATE ${link})
 endforeach()
+
+# ---- devices ----
+
+# The simulated device needs nothing but libc and pthreads.
+message(STATUS "module for the simulated device: weft_sim.so")
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/sim/*.c)
+weft_add_module(sim ${sources} ${PROJECT_SOURCE_DIR}/src/base/forks.c ${PROJECT_SOURCE_DIR}/src/base/process.c)
+target_link_libraries(weft_sim PRIVATE Threads::Threads)
+
+# CUDA: nvcc compiles the kernels, and the module has them in it. The driver is opened at run time, so only its header is
+# needed here. WEFT_CUDA_ARCHS: the architectures for which there is code; for later ones there is PTX.
+set(WEFT_CUDA AUTO CACHE STRING "Build the CUDA module: AUTO, ON or OFF")
+set(WEFT_CUDA_ARCHS "80;90;100;120" CACHE STRING "Architectures of the CUDA kernels")
+set_property(CACHE WEFT_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(WEFT_CUDA STREQUAL "OFF")
+    message(STATUS "module for CUDA: no (WEFT_CUDA is OFF)")
+else()
+    find_program(WEFT_NVCC nvcc PATHS /usr/local/cuda/bin)
+    set(header "")
+    if(WEFT_NVCC)
+        get_filename_component(folder ${WEFT_NVCC} REALPATH)
+        get_filename_component(folder ${folder} DIRECTORY)
+        find_path(WEFT_CUDA_INCLUDE cuda.h PATHS ${folder}/../include /usr/local/cuda/include)
+        set(header ${WEFT_CUDA_INCLUDE})
+    endif()
+    if(header)
+        message(STATUS "module for CUDA: weft_cuda.so by ${WEFT_NVCC} for ${WEFT_CUDA_ARCHS}")
+        set(fatbin ${PROJECT_BINARY_DIR}/cuda_kernels.fatbin)
+        set(codes "")
+        foreach(arch ${WEFT_CUDA_ARCHS})
+            list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
+        endforeach()
+        list(GET WEFT_CUDA_ARCHS -1 arch)
+        list(APPEND codes -gencode arch=compute_${arch},code=compute_${arch})
+        set(device ${PROJECT_SOURCE_DIR}/src/device)
+        add_custom_command(OUTPUT ${fatbin}
+            COMMAND ${WEFT_NVCC} -std=c++17 -O3 -fmad=false ${codes} -fatbin
+                -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -o ${fatbin} ${device}/cuda/kernels.cu
+            DEPENDS ${device}/cuda/kernels.cu ${device}/body.h ${device}/item.h ${device}/device_table.h ${device}/device.h
+                ${PROJECT_SOURCE_DIR}/src/memory/half.h
+            COMMENT "Compiling CUDA kernels" VERBATIM)
+        file(GLOB sources CONFIGURE_DEPENDS ${device}/cuda/*.c)
+        weft_add_module(cuda ${sources} ${fatbin})
+        set_source_files_properties(${device}/cuda/cuda.c PROPERTIES
+            OBJECT_DEPENDS ${fatbin} COMPILE_DEFINITIONS CUDA_FATBIN="${fatbin}")
+        target_include_directories(weft_cuda SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
+        target_link_libraries(weft_cuda PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+    else()
+        weft_module_missing(WEFT_CUDA CUDA "the CUDA toolkit")
+    endif()
+endif()

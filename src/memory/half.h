@@ -9,21 +9,27 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t half_bits(float x)
+#ifdef __CUDACC__ /* kernels of src/device use them too */
+#define HALF_FN static __device__ __forceinline__
+#else
+#define HALF_FN static inline
+#endif
+
+HALF_FN uint32_t half_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float half_float(uint32_t u)
+HALF_FN float half_float(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
 }
 
-static inline uint64_t half_bits64(double x)
+HALF_FN uint64_t half_bits64(double x)
 {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
@@ -32,7 +38,7 @@ static inline uint64_t half_bits64(double x)
 
 /* ok ? a : b in masks. Compilers turn a select whose arm computes with floats into a branch, as the
  * computation may set a flag, and then do not vectorise. */
-static inline uint32_t half_pick(int ok, uint32_t a, uint32_t b)
+HALF_FN uint32_t half_pick(int ok, uint32_t a, uint32_t b)
 {
     return b ^ ((a ^ b) & -(uint32_t)ok);
 }
@@ -56,7 +62,7 @@ struct half_format {
 
 /* Rounds to nearest even. Subnormals: adding the power of two whose last place is the format's
  * smallest step lets the FPU round there; the low bits of the sum are the mantissa. */
-static inline uint32_t half_narrow(float x, struct half_format f)
+HALF_FN uint32_t half_narrow(float x, struct half_format f)
 {
     uint32_t bits = half_bits(x), u = bits & 0x7fffffff;
     int drop = 23 - f.mant;
@@ -70,7 +76,7 @@ static inline uint32_t half_narrow(float x, struct half_format f)
 }
 
 /* Exact. NaNs become quiet and keep their sign. */
-static inline float half_widen(uint32_t code, struct half_format f)
+HALF_FN float half_widen(uint32_t code, struct half_format f)
 {
     int up = 23 - f.mant;
     uint32_t sign = 0x80000000 >> f.gap, em = code & (sign - 1), u = em << up;
@@ -88,11 +94,11 @@ static inline float half_widen(uint32_t code, struct half_format f)
 }
 
 #define HALF_PAIR(T, C, narrow, widen)           \
-    static inline C half_to_##T(float x)         \
+    HALF_FN C half_to_##T(float x)               \
     {                                            \
         return (C)half_narrow(x, HALF_##narrow); \
     }                                            \
-    static inline float half_from_##T(C c)       \
+    HALF_FN float half_from_##T(C c)             \
     {                                            \
         return half_widen(c, HALF_##widen);      \
     }
@@ -105,31 +111,31 @@ HALF_PAIR(f8e5m2sat, uint8_t, F8E5M2SAT, F8E5M2)
 /* Code c of f8e8m0 is 2^(c - 127), and 255 is NaN. The sign is dropped, and zero becomes the smallest code. A mantissa
  * of 1.5 or more rounds up. f32 subnormals follow PyTorch's rule: what exceeds 2^-127 rounds up. What rounds to 2^128,
  * and infinity, become NaN. */
-static inline uint8_t half_to_f8e8m0(float x)
+HALF_FN uint8_t half_to_f8e8m0(float x)
 {
     uint32_t u = half_bits(x) & 0x7fffffff;
     return (uint8_t)(half_pick(u > 0x7f800000, 0x7f800000, u + 0x3fffff + (u >= 0x800000)) >> 23);
 }
 
-static inline float half_from_f8e8m0(uint8_t c)
+HALF_FN float half_from_f8e8m0(uint8_t c)
 {
     return half_float((uint32_t)c << 23 | ((uint8_t)(c + 1) < 2 ? 0x400000u : 0));
 }
 
-static inline uint16_t half_to_bf16(float x)
+HALF_FN uint16_t half_to_bf16(float x)
 {
     uint32_t u = half_bits(x), r = u + 0x7fff + (u << 15 >> 31);
     return (uint16_t)(half_pick(x == x, r, u | 0x00400000) >> 16);
 }
 
-static inline float half_from_bf16(uint16_t c)
+HALF_FN float half_from_bf16(uint16_t c)
 {
     float x = half_float((uint32_t)c << 16);
     return half_float(half_bits(x) | half_pick(x == x, 0, 0x00400000));
 }
 
 /* To f32, rounded to odd. A NaN stays one: its last bit may change, its first does not. */
-static inline float half_odd_f64(double x)
+HALF_FN float half_odd_f64(double x)
 {
     float f = (float)x;
     uint32_t u = half_bits(f);
@@ -140,35 +146,35 @@ static inline float half_odd_f64(double x)
 
 /* To f64, rounded to odd at 41 bits or more: beyond 2^53 the last 13 bits are gathered into the
  * first of them, and a double holds the rest. */
-static inline double half_gather(uint64_t x)
+HALF_FN double half_gather(uint64_t x)
 {
     uint64_t cut = (x & ~UINT64_C(0x1fff)) | ((x & 0x1fff) != 0 ? UINT64_C(0x1000) : 0);
     return (double)(x ^ ((x ^ cut) & -(uint64_t)(x >> 53 != 0)));
 }
 
-static inline float half_odd_u64(uint64_t x)
+HALF_FN float half_odd_u64(uint64_t x)
 {
     return half_odd_f64(half_gather(x));
 }
 
-static inline float half_signed(float x, int negative)
+HALF_FN float half_signed(float x, int negative)
 {
     return half_float(half_bits(x) | (negative ? 0x80000000 : 0));
 }
 
-static inline float half_odd_i64(int64_t x)
+HALF_FN float half_odd_i64(int64_t x)
 {
     return half_signed(half_odd_u64(x < 0 ? -(uint64_t)x : (uint64_t)x), x < 0);
 }
 
 /* 64-bit integers to f32, rounded to nearest even. A plain cast means the same, but a compiler
  * (clang 14 for AArch64) that vectorises it goes through f64 and rounds twice. */
-static inline float half_u64_to_f32(uint64_t x)
+HALF_FN float half_u64_to_f32(uint64_t x)
 {
     return (float)half_gather(x);
 }
 
-static inline float half_i64_to_f32(int64_t x)
+HALF_FN float half_i64_to_f32(int64_t x)
 {
     return half_signed(half_u64_to_f32(x < 0 ? -(uint64_t)x : (uint64_t)x), x < 0);
 }
@@ -176,7 +182,7 @@ static inline float half_i64_to_f32(int64_t x)
 /* Float to integer: truncates, saturates, NaN gives 0. `hi` is the largest float that fits into the integer, `sat` the
  * integer's own largest value, which may be larger. */
 #define HALF_SATURATE(f, F, i, I, W, lo, hi, sat) \
-    static inline I half_##f##_to_##i(F x)        \
+    HALF_FN I half_##f##_to_##i(F x)              \
     {                                             \
         F y = x == x ? x : 0;                     \
         y = y > (lo) ? y : (lo);                  \
@@ -200,12 +206,12 @@ HALF_SATURATE(f64, double, i32, int32_t, int32_t, -2147483648.0, 2147483647.0, I
 HALF_SATURATE(f64, double, u64, uint64_t, uint64_t, 0.0, 0x1.fffffffffffffp63, UINT64_MAX)
 HALF_SATURATE(f64, double, i64, int64_t, int64_t, -0x1p63, 0x1.fffffffffffffp62, INT64_MAX)
 
-static inline uint64_t half_f32_to_u64(float x)
+HALF_FN uint64_t half_f32_to_u64(float x)
 {
     return half_f64_to_u64(x);
 }
 
-static inline int64_t half_f32_to_i64(float x)
+HALF_FN int64_t half_f32_to_i64(float x)
 {
     return half_f64_to_i64(x);
 }

@@ -1,0 +1,452 @@
+/* CUDA devices, on the driver API: struct device_ops of weft_cuda.so. Work is done in the primary context of a device,
+ * which CUDA's runtime and the frameworks use too. Each call makes it current and then restores what was there. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cuda_device.h"
+#include "weft.h"
+
+/* kernels.cu, as a fat binary. */
+extern const unsigned char cuda_kernels[];
+__asm__(".section .rodata\n"
+        ".balign 64\n"
+        ".globl cuda_kernels\n"
+        ".hidden cuda_kernels\n"
+        "cuda_kernels:\n"
+        ".incbin \"" CUDA_FATBIN "\"\n"
+        ".previous\n");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cuda_device **devices; /* by their numbers; guarded by the lock */
+static int room;
+
+extern const struct device_ops weft_device_ops;
+
+/* ---- contexts and errors ---- */
+
+/* After these no call of the context succeeds any more. */
+static bool is_sticky(CUresult r)
+{
+    switch ((int)r) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_MPS_RPC_FAILURE:
+    case CUDA_ERROR_MPS_SERVER_NOT_READY:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE: return true;
+    default: return false;
+    }
+}
+
+static int report_failed(struct cuda_device *d)
+{
+    return d->error(WEFT_ETRANSPORT, "%s", d->text);
+}
+
+int cuda_check(struct cuda_device *d, CUresult r, const char *what)
+{
+    const char *text = NULL;
+    if (!r)
+        return 0;
+    d->cu->cuGetErrorString(r, &text);
+    text = text ? text : "an unknown error";
+    if (is_sticky(r)) {
+        pthread_mutex_lock(&lock);
+        if (!atomic_load_explicit(&d->failed, memory_order_relaxed)) {
+            snprintf(
+                d->text, sizeof d->text,
+                "CUDA device %d has failed: %s (%s). No work of this process on the device can go on, and under MPS "
+                "a failure of another process does the same: restart the process",
+                d->device.number, text, what);
+            /* pairs with the load in cuda_enter: a thread that sees it sees the text */
+            atomic_store_explicit(&d->failed, true, memory_order_release);
+        }
+        pthread_mutex_unlock(&lock);
+        return report_failed(d);
+    }
+    return d->error(r == CUDA_ERROR_OUT_OF_MEMORY ? WEFT_ENOMEM : WEFT_ETRANSPORT, "CUDA device %d: %s: %s",
+                    d->device.number, what, text);
+}
+
+int cuda_enter(struct cuda_device *d, bool *pushed)
+{
+    CUcontext now = NULL;
+    *pushed = false;
+    if (atomic_load_explicit(&d->failed, memory_order_acquire))
+        return report_failed(d);
+    d->cu->cuCtxGetCurrent(&now);
+    if (now == d->context)
+        return 0;
+    int e = cuda_check(d, d->cu->cuCtxPushCurrent(d->context), "making the context current");
+    *pushed = !e;
+    return e;
+}
+
+void cuda_leave(struct cuda_device *d, bool pushed)
+{
+    CUcontext old;
+    if (pushed)
+        d->cu->cuCtxPopCurrent(&old);
+}
+
+/* What a call does inside the context: `expr` is a CUresult. */
+#define CALL(device, what, expr)                 \
+    do {                                         \
+        struct cuda_device *d = cuda_of(device); \
+        bool pushed;                             \
+        int e = cuda_enter(d, &pushed);          \
+        if (!e) {                                \
+            e = cuda_check(d, expr, what);       \
+            cuda_leave(d, pushed);               \
+        }                                        \
+        return e;                                \
+    } while (0)
+
+/* ---- devices ---- */
+
+static int count(const char **why)
+{
+    int n = 0;
+    const struct cuda_driver *cu = cuda_driver(why);
+    if (!cu)
+        return 0;
+    if (cu->cuDeviceGetCount(&n) || n == 0)
+        *why = "the CUDA driver finds no device";
+    return n;
+}
+
+static int load_kernels(struct cuda_device *d)
+{
+    static const char *const names[DEVICE_KERNELS] = {
+        [DEVICE_COPY] = "copy",
+        [DEVICE_CAST] = "cast",
+        [DEVICE_CAST_ANY] = "cast_any",
+        [DEVICE_FOLD] = "fold",
+        [DEVICE_FOLD_ANY] = "fold_any",
+        [DEVICE_TRANSPOSE] = "transpose",
+        [DEVICE_TRANSPOSE_ANY] = "transpose_any",
+    };
+    int e = cuda_check(d, d->cu->cuModuleLoadData(&d->module, cuda_kernels), "loading the kernels");
+    for (int k = 0; k < DEVICE_KERNELS && !e; k++) {
+        char name[64];
+        snprintf(name, sizeof name, "weft_device_%s", names[k]);
+        e = cuda_check(d, d->cu->cuModuleGetFunction(&d->kernels[k], d->module, name), "finding a kernel");
+        if (!e) /* not at its first launch, for which the driver may wait for streams that wait for this one */
+            e = cuda_check(d, d->cu->cuFuncLoad(d->kernels[k]), "loading a kernel");
+    }
+    return e;
+}
+
+static void device_end(struct cuda_device *d)
+{
+    bool pushed;
+    if (d->context && !cuda_enter(d, &pushed)) {
+        cuda_share_close(d);
+        cuda_pin_close(d);
+        if (d->stream)
+            d->cu->cuStreamDestroy(d->stream);
+        if (d->module)
+            d->cu->cuModuleUnload(d->module);
+        cuda_leave(d, pushed);
+    }
+    if (d->context)
+        d->cu->cuDevicePrimaryCtxRelease(d->cuda);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+static int device_begin(struct cuda_device *d, int number)
+{
+    CUuuid uuid;
+    bool pushed;
+    int e = cuda_check(d, d->cu->cuDeviceGet(&d->cuda, number), "finding the device");
+    if (!e)
+        e = cuda_check(d, d->cu->cuDeviceGetUuid(&uuid, d->cuda), "reading the device's id");
+    if (e)
+        return e;
+    _Static_assert(sizeof uuid == sizeof d->device.id, "an id is a UUID");
+    memcpy(d->device.id, &uuid, sizeof uuid);
+    e = cuda_check(d, d->cu->cuDevicePrimaryCtxRetain(&d->context, d->cuda), "making a context");
+    if (!e)
+        e = cuda_enter(d, &pushed);
+    if (e)
+        return e;
+    e = load_kernels(d);
+    if (!e)
+        e = cuda_check(d, d->cu->cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream");
+    cuda_leave(d, pushed);
+    return e;
+}
+
+/* A device that has failed stays as it is until the process ends. */
+static int open_locked(int number, int (*error)(int code, const char *form, ...), struct cuda_device **out)
+{
+    const char *why;
+    const struct cuda_driver *cu = cuda_driver(&why);
+    if (!cu)
+        return error(WEFT_EUNSUPPORTED, "CUDA: %s", why);
+    if (number >= room) {
+        struct cuda_device **more = realloc(devices, ((size_t)number + 1) * sizeof(struct cuda_device *));
+        if (!more)
+            return error(WEFT_ENOMEM, "out of memory");
+        for (devices = more; room <= number; room++)
+            devices[room] = NULL;
+    }
+    if ((*out = devices[number]))
+        return 0;
+    struct cuda_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return error(WEFT_ENOMEM, "out of memory");
+    d->device = (struct device){.ops = &weft_device_ops, .number = number};
+    d->cu = cu;
+    d->error = error;
+    pthread_mutex_init(&d->lock, NULL);
+    *out = devices[number] = d;
+    return 0;
+}
+
+static int open_device(int number, int (*error)(int code, const char *form, ...), struct device **out)
+{
+    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* cuda_check takes the other one */
+    struct cuda_device *d = NULL;
+    pthread_mutex_lock(&opening);
+    pthread_mutex_lock(&lock);
+    int e = open_locked(number, error, &d);
+    pthread_mutex_unlock(&lock);
+    if (!e && !d->ready)
+        e = device_begin(d, number);
+    if (e && d && !d->ready) {
+        pthread_mutex_lock(&lock);
+        devices[number] = NULL;
+        pthread_mutex_unlock(&lock);
+        device_end(d);
+    }
+    if (!e) {
+        d->ready = true;
+        *out = &d->device;
+    }
+    pthread_mutex_unlock(&opening);
+    return e;
+}
+
+/* The device stays open until the process ends: making a context takes 150 ms. */
+static void close_device(struct device *device)
+{
+    (void)device;
+}
+
+static int owner(const void *address)
+{
+    const char *why;
+    const struct cuda_driver *cu = cuda_driver(&why);
+    int kind = 0, number = -1;
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    if (!cu || cu->cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) || kind != CU_MEMORYTYPE_DEVICE ||
+        cu->cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at))
+        return -1;
+    return number;
+}
+
+static void describe(int number, char *text, size_t cap)
+{
+    const char *why;
+    const struct cuda_driver *cu = cuda_driver(&why);
+    char name[128] = "?";
+    int version = 0, major = 0, minor = 0;
+    size_t bytes = 0;
+    CUdevice d;
+    if (!cu || cu->cuDeviceGet(&d, number)) {
+        snprintf(text, cap, "CUDA: %s", cu ? "there is no such device" : why);
+        return;
+    }
+    cu->cuDeviceGetName(name, sizeof name, d);
+    cu->cuDriverGetVersion(&version);
+    cu->cuDeviceTotalMem(&bytes, d);
+    cu->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d);
+    cu->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d);
+    snprintf(text, cap, "%s, %zu MiB, compute capability %d.%d, driver for CUDA %d.%d", name, bytes >> 20, major, minor,
+             version / 1000, version % 1000 / 10);
+}
+
+/* ---- memory ---- */
+
+static void *alloc(struct device *device, size_t bytes)
+{
+    struct cuda_device *d = cuda_of(device);
+    CUdeviceptr at = 0;
+    bool pushed;
+    if (cuda_enter(d, &pushed))
+        return NULL;
+    int e = cuda_check(d, d->cu->cuMemAlloc(&at, bytes ? bytes : 1), "allocating memory");
+    if (!e) {
+        e = cuda_check(d, d->cu->cuMemsetD8Async(at, 0, bytes ? bytes : 1, d->stream), "clearing memory");
+        if (!e)
+            e = cuda_check(d, d->cu->cuStreamSynchronize(d->stream), "clearing memory");
+        if (e)
+            d->cu->cuMemFree(at);
+    }
+    cuda_leave(d, pushed);
+    return e ? NULL : (void *)(uintptr_t)at;
+}
+
+static void free_memory(struct device *device, void *memory)
+{
+    struct cuda_device *d = cuda_of(device);
+    bool pushed;
+    if (!memory || cuda_enter(d, &pushed))
+        return;
+    d->cu->cuMemFree((CUdeviceptr)(uintptr_t)memory);
+    cuda_leave(d, pushed);
+}
+
+/* ---- streams ---- */
+
+static int stream_open(struct device *device, void **stream)
+{
+    CUstream *out = (CUstream *)stream;
+    CALL(device, "making a stream", d->cu->cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
+}
+
+static void stream_close(struct device *device, void *stream)
+{
+    struct cuda_device *d = cuda_of(device);
+    bool pushed;
+    if (cuda_enter(d, &pushed))
+        return;
+    d->cu->cuStreamDestroy(stream);
+    cuda_leave(d, pushed);
+}
+
+static int stream_sync(struct device *device, void *stream)
+{
+    CALL(device, "waiting for a stream", d->cu->cuStreamSynchronize(stream));
+}
+
+static CUresult query(struct cuda_device *d, void *stream, bool *idle)
+{
+    CUresult r = d->cu->cuStreamQuery(stream);
+    *idle = !r;
+    return r == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : r;
+}
+
+static int stream_idle(struct device *device, void *stream, bool *idle)
+{
+    CALL(device, "asking a stream", query(d, stream, idle));
+}
+
+static CUresult is_capturing(struct cuda_device *d, void *stream, bool *capturing)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult r = d->cu->cuStreamIsCapturing(stream, &status);
+    *capturing = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return r;
+}
+
+static int stream_capturing(struct device *device, void *stream, bool *capturing)
+{
+    CALL(device, "asking a stream", is_capturing(d, stream, capturing));
+}
+
+#define BATCH 32 /* words of one call */
+
+static CUresult word_ops(struct cuda_device *d, void *stream, const struct device_word *words, size_t n, bool waits)
+{
+    CUresult r = CUDA_SUCCESS;
+    if (n == 1)
+        return waits ? d->cu->cuStreamWaitValue32(stream, words->at, words->value, CU_STREAM_WAIT_VALUE_GEQ)
+                     : d->cu->cuStreamWriteValue32(stream, words->at, words->value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    for (size_t i = 0; i < n && !r; i += BATCH) {
+        CUstreamBatchMemOpParams list[BATCH];
+        const size_t k = n - i < BATCH ? n - i : BATCH;
+        memset(list, 0, sizeof list);
+        for (size_t j = 0; j < k; j++)
+            if (waits) {
+                list[j].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+                list[j].waitValue.address = words[i + j].at;
+                list[j].waitValue.value = words[i + j].value;
+                list[j].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+            } else {
+                list[j].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+                list[j].writeValue.address = words[i + j].at;
+                list[j].writeValue.value = words[i + j].value;
+                list[j].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+            }
+        r = d->cu->cuStreamBatchMemOp(stream, (unsigned)k, list, 0);
+        for (size_t j = 0; j < k && r == CUDA_ERROR_NOT_SUPPORTED; j++) {
+            CUresult one = word_ops(d, stream, &words[i + j], 1, waits);
+            if (one || j + 1 == k) {
+                r = one;
+                break;
+            }
+        }
+    }
+    return r;
+}
+
+static int stream_await(struct device *device, void *stream, const struct device_word *words, size_t n)
+{
+    CALL(device, "waiting for a word", word_ops(d, stream, words, n, true));
+}
+
+static int stream_signal(struct device *device, void *stream, const struct device_word *words, size_t n)
+{
+    CALL(device, "writing a word", word_ops(d, stream, words, n, false));
+}
+
+static int stream_copy(struct device *device, void *stream, void *dst, const void *src, size_t bytes)
+{
+    CALL(device, "copying",
+         bytes ? d->cu->cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream)
+               : CUDA_SUCCESS);
+}
+
+static CUresult launch_kernel(struct cuda_device *d, void *stream, uint64_t table, const struct device_launch *l)
+{
+    uint32_t first = l->first, n = l->n;
+    void *arguments[] = {&table, &first, &n};
+    return d->cu->cuLaunchKernel(d->kernels[l->kernel], l->blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, arguments,
+                                 NULL);
+}
+
+static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l)
+{
+    CALL(device, "launching a kernel", launch_kernel(d, stream, table, l));
+}
+
+__attribute__((visibility("default"))) const struct device_ops weft_device_ops = {
+    .abi = DEVICE_ABI,
+    .name = "cuda",
+    .count = count,
+    .open = open_device,
+    .close = close_device,
+    .owner = owner,
+    .describe = describe,
+    .alloc = alloc,
+    .free = free_memory,
+    .share = cuda_share,
+    .map = cuda_map,
+    .unmap = cuda_unmap,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .sync = stream_sync,
+    .idle = stream_idle,
+    .capturing = stream_capturing,
+    .await = stream_await,
+    .signal = stream_signal,
+    .copy = stream_copy,
+    .launch = stream_launch,
+};

@@ -1,0 +1,105 @@
+/* Devices: memory that the host does not touch, and streams that work on it in order. A module implements one kind of
+ * device as a table of calls: weft_cuda.so on CUDA's driver API, weft_sim.so as a simulation on the host. The engine
+ * knows the table and not the modules. libweft loads a module when a caller first names memory of its kind.
+ *
+ * A struct device is one device as this process uses it. All its calls may be made by any thread at any time. Calls
+ * that take a stream return when the work is queued, unless their comment says otherwise. They return 0 or an error of
+ * weft.h, whose text they have set (`error` of device_open). After a device has failed (a kernel that crashed), all
+ * calls return WEFT_ETRANSPORT with the device's own text.
+ *
+ * Order: work of one stream is done in the order in which it was queued. `await` ends when the host's word has the
+ * value; what comes behind it in the stream sees all that was written before the word was. What comes before `signal`
+ * in the stream is seen by those that see the word, on the host and on the device. */
+#ifndef WEFT_DEVICE_DEVICE_H
+#define WEFT_DEVICE_DEVICE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEVICE_ABI 1
+#define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
+#define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
+
+struct device_ops;
+
+struct device {
+    const struct device_ops *ops;
+    int number;           /* of the device, as the caller counts devices */
+    unsigned char id[16]; /* the same in all processes that use this device */
+};
+
+/* Memory of a device that other processes may map: the whole allocation that has the address. */
+struct device_share {
+    uint64_t base, bytes; /* of the allocation, in the owner's addresses */
+    char handle[DEVICE_HANDLE];
+};
+
+/* A word of host memory that was pinned, as streams see it. */
+struct device_word {
+    uint64_t at; /* its address on the device */
+    uint32_t value;
+};
+
+/* One start of a kernel; device_table makes them (device_table.h). */
+struct device_launch {
+    uint32_t kernel; /* enum device_kernel of device_table.h */
+    uint32_t blocks; /* of DEVICE_THREADS threads */
+    uint32_t first;  /* where its part of the table begins */
+    uint32_t n;      /* how that part is read (item.h) */
+};
+
+struct device_ops {
+    uint32_t abi;
+    const char *name; /* "cuda", "sim" */
+
+    /* How many devices there are; 0 if there is no driver, and then *why says so in a few words. */
+    int (*count)(const char **why);
+    /* Opens a device. Each call returns the same struct, and counts; `close` counts down. */
+    int (*open)(int number, int (*error)(int code, const char *form, ...), struct device **out);
+    void (*close)(struct device *d);
+    /* The number of the device to which the address belongs; -1: it is host memory. */
+    int (*owner)(const void *address);
+    /* A line about device `number` for `weft info`, with its name, memory and driver. */
+    void (*describe)(int number, char *text, size_t cap);
+
+    /* Zeroed memory, aligned to 256 bytes; NULL: there is none. */
+    void *(*alloc)(struct device *d, size_t bytes);
+    void (*free)(struct device *d, void *memory);
+    /* How other processes find the allocation of `memory`. WEFT_EUNSUPPORTED: this memory cannot be shared. */
+    int (*share)(struct device *d, const void *memory, struct device_share *out);
+    /* Maps another process's allocation; *base is its address here. Mapping it again gives the same address, and
+     * counts. */
+    int (*map)(struct device *d, const struct device_share *share, void **base);
+    void (*unmap)(struct device *d, void *base);
+
+    /* Lets streams reach host memory (whole pages of it); *at is the address for them. Pins count. */
+    int (*pin)(struct device *d, void *host, size_t bytes, uint64_t *at);
+    void (*unpin)(struct device *d, void *host);
+
+    int (*stream_open)(struct device *d, void **stream);
+    void (*stream_close)(struct device *d, void *stream);
+    int (*sync)(struct device *d, void *stream); /* waits until all that is queued is done */
+    /* Has all that is queued been done? */
+    int (*idle)(struct device *d, void *stream, bool *idle);
+    /* Is the stream being captured into a graph? Then calls are recorded and not run. */
+    int (*capturing)(struct device *d, void *stream, bool *capturing);
+    /* Work behind it in the stream waits until (int32_t)(word - value) >= 0 for all words. */
+    int (*await)(struct device *d, void *stream, const struct device_word *words, size_t n);
+    int (*signal)(struct device *d, void *stream, const struct device_word *words, size_t n); /* writes the words */
+    /* Copies between addresses of the host and of the device, either way. If host memory is not pinned, the call
+     * returns when the copy is done, after all that was queued before it; it cannot be captured. */
+    int (*copy)(struct device *d, void *stream, void *dst, const void *src, size_t bytes);
+    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l);
+};
+
+/* ---- device.c ---- */
+
+/* The module that serves a kind of memory (enum weft_memory), loaded if need be. `what` begins the text of an error:
+ * WEFT_EUNSUPPORTED if there is no such module, or if it finds no device. `modules`: the folder where it is looked for
+ * first; NULL: none. */
+int device_find(const char *what, int memory, const char *modules, const struct device_ops **out);
+/* The same if there is one, otherwise NULL; sets no error. */
+const struct device_ops *device_loaded(int memory, const char *modules);
+/* The device, opened. */
+int device_open(const char *what, int memory, int number, const char *modules, struct device **out);
+#endif

@@ -1,0 +1,14 @@
+/* A table of work in the memory of a device (device_table.h), which streams run again and again. */
+#ifndef WEFT_DEVICE_DEVICE_QUEUE_H
+#define WEFT_DEVICE_DEVICE_QUEUE_H
+#include "device/device_table.h"
+
+struct device_queue;
+int device_queue_new(struct device *d, struct device_queue **out);
+int device_queue_add(struct device_queue *q, const struct device_task *task);
+/* All tasks are there: copies the table into device memory, and returns when it is there. */
+int device_queue_close(struct device_queue *q);
+int device_queue_run(struct device_queue *q, void *stream); /* queues all launches */
+uint32_t device_queue_launches(const struct device_queue *q);
+void device_queue_free(struct device_queue *q); /* NULL is fine; no run may be under way */
+#endif

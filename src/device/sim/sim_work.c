@@ -1,0 +1,244 @@
+/* Does the work of streams, late on purpose: a run that reads too early, or that is believed to be done too early,
+ * shall be seen. Blocks of a launch run in a random order, and copies are done in pieces. */
+#define _GNU_SOURCE
+#include "device/sim/sim_work.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "device/sim/sim_kernels.h"
+#include "device/sim/sim_memory.h"
+
+/* ---- pieces of work ---- */
+
+static struct sim_work *new_work(enum sim_kind kind, size_t words)
+{
+    struct sim_work *w = calloc(1, sizeof *w + words * sizeof *w->words);
+    if (!w)
+        return NULL;
+    w->kind = kind;
+    w->n = words;
+    return w;
+}
+
+struct sim_work *sim_work_words(enum sim_kind kind, const struct device_word *words, size_t n)
+{
+    struct sim_work *w = new_work(kind, n);
+    if (w && n)
+        memcpy(w->words, words, n * sizeof *words);
+    return w;
+}
+
+struct sim_work *sim_work_copy(void *dst, const void *src, size_t bytes, bool *plain)
+{
+    struct sim_work *w = new_work(SIM_COPY, 0);
+    if (!w)
+        return NULL;
+    w->u.copy.dst = (uintptr_t)dst;
+    w->u.copy.src = (uintptr_t)src;
+    w->u.copy.bytes = bytes;
+    w->u.copy.plain_dst = sim_memory_owner(dst) < 0 && !sim_memory_pinned(dst, bytes);
+    w->u.copy.plain_src = sim_memory_owner(src) < 0 && !sim_memory_pinned(src, bytes);
+    *plain = w->u.copy.plain_dst || w->u.copy.plain_src;
+    return w;
+}
+
+struct sim_work *sim_work_launch(uint64_t table, const struct device_launch *l)
+{
+    struct sim_work *w = new_work(SIM_LAUNCH, 0);
+    if (!w)
+        return NULL;
+    w->u.launch.table = table;
+    w->u.launch.what = *l;
+    return w;
+}
+
+struct sim_work *sim_work_kernel(sim_kernel *body, void *arg)
+{
+    struct sim_work *w = new_work(SIM_KERNEL, 0);
+    if (!w)
+        return NULL;
+    w->u.kernel.body = body;
+    w->u.kernel.arg = arg;
+    return w;
+}
+
+struct sim_work *sim_work_again(const struct sim_work *w)
+{
+    struct sim_work *same = sim_work_words(w->kind, w->words, w->n);
+    if (same)
+        same->u = w->u;
+    return same;
+}
+
+/* ---- lateness ---- */
+
+uint64_t sim_work_below(struct sim_luck *luck, uint64_t n)
+{
+    return hash_mix(luck->state++) % n;
+}
+
+static void pause_ns(long ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+void sim_work_late(struct sim_luck *luck)
+{
+    if (!luck->on)
+        return;
+    uint64_t kind = sim_work_below(luck, 128);
+    if (kind == 0)
+        pause_ns(2000000);
+    else if (kind < 8)
+        pause_ns((long)sim_work_below(luck, 300000));
+    else if (kind < 32)
+        pause_ns((long)sim_work_below(luck, 30000));
+    else if (kind < 64)
+        for (uint64_t i = sim_work_below(luck, 8); i > 0; i--)
+            sched_yield();
+}
+
+/* ---- doing it ---- */
+
+/* A kernel that runs: where it goes when it uses memory that it does not reach. */
+struct kernel {
+    struct sim_view view; /* first */
+    jmp_buf bad;
+};
+
+/* The address of the bytes for this kernel, which ends if it does not reach them. */
+static void *at(struct kernel *k, uint64_t address, size_t bytes)
+{
+    void *p = sim_memory_at(&k->view, address, bytes);
+    if (!p)
+        longjmp(k->bad, 1);
+    return p;
+}
+
+void *sim_work_at(struct sim_view *view, const void *address, size_t bytes)
+{
+    return at((struct kernel *)(void *)view, (uintptr_t)address, bytes);
+}
+
+static uint32_t *word_at(struct kernel *k, const struct device_word *w)
+{
+    if (w->at % sizeof(uint32_t)) {
+        k->view.bad = w->at;
+        longjmp(k->bad, 1);
+    }
+    return at(k, w->at, sizeof(uint32_t));
+}
+
+/* Has the word been reached? Pairs with the release of those who write it: the host, or `signal`. */
+static bool reached(struct kernel *k, const struct device_word *w)
+{
+    return (int32_t)(__atomic_load_n(word_at(k, w), __ATOMIC_ACQUIRE) - w->value) >= 0;
+}
+
+/* Looks at each word until it has been reached. Between the looks the memory can be given back; then the next look
+ * fails. */
+static void await(const struct sim_device *d, struct kernel *k, const struct sim_work *w)
+{
+    long ns = 1000;
+    for (size_t i = 0; i < w->n;) {
+        if (sim_device_state(d) != SIM_WORKS)
+            return;
+        if (reached(k, &w->words[i])) {
+            i++;
+            continue;
+        }
+        sim_memory_leave(&k->view);
+        pause_ns(ns);
+        if (ns < 200000)
+            ns *= 2;
+    }
+}
+
+static void signal_words(struct kernel *k, const struct sim_work *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        __atomic_store_n(word_at(k, &w->words[i]), w->words[i].value, __ATOMIC_RELEASE);
+}
+
+/* Host memory that is not pinned: the kernel of the system copies it, and notices what is not mapped. */
+static void copy_plain(struct kernel *k, const struct sim_work *w)
+{
+    size_t bytes = w->u.copy.bytes;
+    uint64_t dst = w->u.copy.dst, src = w->u.copy.src;
+    void *to = w->u.copy.plain_dst ? (void *)(uintptr_t)dst : at(k, dst, bytes);
+    void *from = w->u.copy.plain_src ? (void *)(uintptr_t)src : at(k, src, bytes);
+    for (size_t done = 0; done < bytes;) {
+        struct iovec there = {(char *)to + done, bytes - done}, here = {(char *)from + done, bytes - done};
+        ssize_t n = w->u.copy.plain_dst ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+                                        : process_vm_readv(getpid(), &there, 1, &here, 1, 0);
+        if (n <= 0) {
+            k->view.bad = (w->u.copy.plain_dst ? dst : src) + done;
+            longjmp(k->bad, 1);
+        }
+        done += (size_t)n;
+    }
+}
+
+#define PIECES 3
+
+static void copy(struct kernel *k, const struct sim_work *w, struct sim_luck *luck)
+{
+    size_t bytes = w->u.copy.bytes, done = 0;
+    if (w->u.copy.plain_dst || w->u.copy.plain_src) {
+        copy_plain(k, w);
+        return;
+    }
+    unsigned char *dst = at(k, w->u.copy.dst, bytes);
+    const unsigned char *src = at(k, w->u.copy.src, bytes);
+    bool apart = dst + bytes <= src || src + bytes <= dst;
+    for (int i = 1; luck->on && apart && i < PIECES; i++) {
+        size_t n = (size_t)sim_work_below(luck, bytes - done + 1);
+        memcpy(dst + done, src + done, n);
+        done += n;
+        sim_work_late(luck);
+    }
+    memmove(dst + done, src + done, bytes - done);
+}
+
+static void launch(struct sim_device *d, struct kernel *k, const struct sim_work *w, struct sim_luck *luck)
+{
+    uint64_t number = atomic_fetch_add_explicit(&d->launches, 1, memory_order_relaxed) + 1;
+    if (number == d->fail_at) {
+        sim_device_fail(d, "launch %" PRIu64 " failed, as WEFT_SIM_FAIL asks for", number);
+        return;
+    }
+    sim_kernels_run(&k->view, w->u.launch.table, &w->u.launch.what, luck);
+}
+
+static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w, struct sim_luck *luck)
+{
+    switch (w->kind) {
+    case SIM_AWAIT: await(d, k, w); break;
+    case SIM_SIGNAL: signal_words(k, w); break;
+    case SIM_COPY: copy(k, w, luck); break;
+    case SIM_LAUNCH: launch(d, k, w, luck); break;
+    case SIM_KERNEL: w->u.kernel.body(&k->view, w->u.kernel.arg); break;
+    }
+}
+
+void sim_work_do(struct sim_device *d, const struct sim_work *w, struct sim_luck *luck)
+{
+    static const char *const names[] = {"await", "signal", "copy", "a kernel of weft", "a kernel of the program"};
+    struct kernel k = {0};
+    if (sim_device_state(d) != SIM_WORKS)
+        return;
+    if (!setjmp(k.bad))
+        run(d, &k, w, luck);
+    else
+        sim_device_fail(d, "%s used the address 0x%" PRIx64 ", which is not memory of a device, nor pinned host memory",
+                        names[w->kind], k.view.bad);
+    sim_memory_leave(&k.view);
+}
