@@ -134,8 +134,9 @@ enum weft_dtype {
 
 enum weft_op { WEFT_SUM = 1, WEFT_PROD, WEFT_MIN, WEFT_MAX, WEFT_AVG, WEFT_BAND, WEFT_BOR, WEFT_BXOR };
 
-/* Where memory is. This version moves host memory only: other kinds are refused with WEFT_EUNSUPPORTED. */
+/* Where memory is. Kinds that this version or this machine does not have are refused with WEFT_EUNSUPPORTED. */
 enum weft_memory {
+    WEFT_MEMORY_ANY = -1, /* of a view: the driver is asked */
     WEFT_MEMORY_HOST = 0,
     WEFT_MEMORY_CUDA = 1 /* of the CUDA device with a number */
 };
@@ -452,7 +453,11 @@ WEFT_API int weft_exec_rebind(weft_exec *x, const weft_view *src, const weft_vie
 /* Starts a run. Until it is done, the source must not change and the destination must not be used. */
 WEFT_API int weft_exec_start(weft_exec *x);
 /* Starts a run in the order of a device's stream (a CUstream): after the work that is in the stream, and before the
- * work that is added later. This version has no device memory and always returns WEFT_EUNSUPPORTED. */
+ * work that is added later. Each rank calls it with a stream of its own. If the memory of all ranks is on one device,
+ * and the ranks can share it, the host does not wait, and the exec may be started on the same stream again before the
+ * run is over. Otherwise the host carries the data, and the call returns when the run is over. Refused with
+ * WEFT_EUNSUPPORTED if all buffers of this rank are in host memory and no other rank's are on a device, and while the
+ * stream is captured into a graph. */
 WEFT_API int weft_exec_start_on(weft_exec *x, void *stream);
 WEFT_API int weft_exec_test(weft_exec *x, bool *done);
 /* WEFT_ETIMEOUT: the text names the ranks that are waited for. */

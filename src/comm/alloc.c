@@ -5,9 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/domain.h"
 #include "base/error.h"
+#include "comm/environment.h"
 #include "comm/lock.h"
+#include "device/device.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -35,30 +36,61 @@ void comm_alloc_populate(char *memory, size_t bytes)
         touch(memory, bytes);
 }
 
+static void keep(weft_comm *c, struct comm_window *w)
+{
+    struct comm_family *f = comm_enter(c);
+    w->next = c->windows;
+    c->windows = w;
+    comm_leave(f);
+}
+
+static int alloc_host(weft_comm *c, size_t bytes, struct comm_window *w)
+{
+    struct comm_family *f = comm_enter(c);
+    uint64_t place;
+    w->memory = transport_afford(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
+    comm_leave(f);
+    if (!w->memory)
+        return error_set(WEFT_ENOMEM, "no memory for %zu bytes that all ranks can reach", bytes);
+    comm_alloc_populate(w->memory, bytes);
+    return 0;
+}
+
+static int alloc_device(int memory, int device, size_t bytes, struct comm_window *w)
+{
+    int err = device_open("weft_comm_alloc", memory, device, environment_modules(), &w->device);
+    if (err)
+        return err;
+    w->memory = w->device->ops->alloc(w->device, bytes ? bytes : 1);
+    if (w->memory)
+        return 0;
+    w->device->ops->close(w->device);
+    return error_set(WEFT_ENOMEM, "no memory for %zu bytes on device %d", bytes, device);
+}
+
 int weft_comm_alloc(weft_comm *c, size_t bytes, enum weft_memory memory, int device, void **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_comm_alloc: the comm and out must not be NULL");
-    int err = domain_check("weft_comm_alloc", (int)memory, device);
-    if (err)
-        return err;
-    struct comm_window *w = malloc(sizeof *w);
+    if (memory == WEFT_MEMORY_HOST && device)
+        return error_set(WEFT_EINVAL, "weft_comm_alloc: host memory has no device %d: set device to 0", device);
+    struct comm_window *w = calloc(1, sizeof *w);
     if (!w)
         return error_nomem();
-    struct comm_family *f = comm_enter(c);
-    uint64_t place;
-    w->memory = transport_afford(bytes) ? c->transport->alloc(c->link, bytes ? bytes : 1, &place) : NULL;
-    if (!w->memory) {
-        comm_leave(f);
+    int err = memory == WEFT_MEMORY_HOST ? alloc_host(c, bytes, w) : alloc_device((int)memory, device, bytes, w);
+    if (err) {
         free(w);
-        return error_set(WEFT_ENOMEM, "no memory for %zu bytes that all ranks can reach", bytes);
+        return err;
     }
-    w->next = c->windows;
-    c->windows = w;
-    comm_leave(f);
-    comm_alloc_populate(w->memory, bytes);
+    keep(c, w);
     *out = w->memory;
     return 0;
+}
+
+static void release_device(struct comm_window *w)
+{
+    w->device->ops->free(w->device, w->memory);
+    w->device->ops->close(w->device);
 }
 
 void weft_comm_free(weft_comm *c, void *ptr)
@@ -73,7 +105,9 @@ void weft_comm_free(weft_comm *c, void *ptr)
         at = &w->next;
     if (w) {
         *at = w->next;
-        if (!comm_fail_tainted(c)) /* otherwise peers may still read it: the group frees it in the end */
+        if (w->device)
+            release_device(w);
+        else if (!comm_fail_tainted(c)) /* otherwise peers may still read it: the group frees it in the end */
             c->transport->release(c->link, ptr);
         free(w);
     }
@@ -86,6 +120,8 @@ void comm_alloc_free_windows(weft_comm *c)
     while (c->windows) {
         struct comm_window *w = c->windows;
         c->windows = w->next;
-        free(w); /* the memory is freed with the group */
+        if (w->device)
+            release_device(w);
+        free(w); /* host memory is freed with the group */
     }
 }

@@ -48,6 +48,7 @@ struct comm_deferred;
 struct comm_window {
     struct comm_window *next;
     void *memory;
+    struct device *device; /* on which it is; NULL: host memory */
 };
 
 /* What siblings share, for as long as one of them is open. */
@@ -104,6 +105,7 @@ struct weft_comm {
     int64_t watched_at; /* when liveness_watch last looked */
     int64_t missed_at;  /* when a meeting last looked for ranks that are gone */
     unsigned tests;     /* tests that found a run in flight */
+    int polled;         /* tasks that go on without a signal, because a device does their work */
     struct comm_deferred *deferred;
     struct comm_window *windows;  /* memory that weft_comm_alloc has given out */
     weft_comm *sibling;           /* a ring of the comms of this rank */

@@ -19,7 +19,8 @@
 #define STRETCH 16
 #define SHORT_NS 2000000
 #define TAKEN_NS 1000000
-#define NOTES 16 /* waits between two notes of the core that the rank is on: asking may be a system call */
+#define POLL_NS 20000 /* a device does not ring: between two looks at what it has done */
+#define NOTES 16      /* waits between two notes of the core that the rank is on: asking may be a system call */
 #define TELL_NS INT64_C(250000000) /* for the news of a failure to leave; a peer may have stopped reading */
 
 struct sleep {
@@ -82,6 +83,8 @@ static int idle(weft_comm *c, const struct comm_need *need, struct sleep *s, uin
         /* Tasks of siblings may need every signal. */
         int lacking = need->lacking && !comm_task_sibling_lacks(c) ? need->lacking(need->arg) : 1;
         int64_t ns = need->until >= 0 ? least(need->until - now, c->beat_ns) : c->beat_ns;
+        if (c->polled)
+            ns = least(ns, POLL_NS);
         if (lacking > 1) {
             ns = least(ns, s->patience);
             s->patience = least(2 * s->patience, c->beat_ns);

@@ -8,6 +8,8 @@
 #include "base/sized.h"
 #include "comm/lock.h"
 #include "engine/block.h"
+#include "engine/device/exec_device.h"
+#include "engine/device/published.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/proof.h"
@@ -52,7 +54,13 @@ static int outline(weft_exec *x, const weft_view *src, const weft_view *dst, str
     p->places = program_take(p, x->plan->nbufs, sizeof *p->places);
     if (!p->places)
         return error_nomem();
-    int err = view_places(x, src, dst, p->places);
+    int err = exec_device_outline(x, p, &src, &dst);
+    if (!err)
+        err = view_places(x->plan, exec_device_scratch(x), src, dst, p->places);
+    if (!err && exec_device_shared(x))
+        err = exec_device_places(x, p);
+    else if (!err)
+        view_offer(x, p->places);
     if (!err)
         err = overlap_check(x->plan, p->places);
     return err ? err : outline_program(x, p);
@@ -65,7 +73,7 @@ static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
     x->deferred = malloc(sizeof *x->deferred);
     if (!x->deferred)
         return error_nomem();
-    if (x->plan->scratch) {
+    if (x->plan->scratch && !exec_device_shared(x)) {
         x->scratch = c->transport->alloc(c->link, (size_t)x->plan->scratch, &place);
         if (!x->scratch)
             return error_set(WEFT_ENOMEM, "no memory for %lld bytes of scratch", (long long)x->plan->scratch);
@@ -82,6 +90,7 @@ static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
 #define HIDES 1  /* all that look at this rank's block are its peers */
 #define CHECKS 2 /* this rank checks messages, */
 #define TRUSTS 4 /* or it does not */
+#define HOSTED 8 /* none of its views is on a device */
 
 static uint64_t note_of(const weft_exec *x)
 {
@@ -124,6 +133,8 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
         err = fill_program(x, p, block_at);
     if (!err && shown && !x->held)
         err = block_hold(x, p, block_at);
+    if (!err)
+        err = exec_device_fill(x, p);
     uint32_t drivers = 0;
     if (!err)
         err = driver_make(x, p, block_at, &drivers);
@@ -133,6 +144,11 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
     if (!err)
         driver_open(x, p, block_at, meeting);
+    if (!err && exec_device_shared(x)) {
+        vote = (struct core_vote){.call = call, .object = x->task.id, .code = launcher_gather(x, p, block_at)};
+        err = meeting_agree(c, &vote, deadline_ns, &meeting);
+        published_free(x, p);
+    }
     free(block_at);
     return err;
 }
@@ -150,9 +166,52 @@ static void discard(weft_exec *x)
         x->comm->transport->release(x->comm->link, x->scratch);
     }
     outline_free(x, x->program);
+    exec_device_close(x);
     free(x->deferred);
     free(x->held);
     free(x);
+}
+
+/* All drivers, ways and orders for host memory. */
+static uint64_t unneeded(void)
+{
+    uint64_t off = toggle_extra(TOGGLE_WEAVE);
+    for (int i = 0; driver_at(i); i++)
+        off |= driver_at(i)->on_device ? 0 : driver_bit(driver_at(i));
+    for (int i = 0; way_table[i]; i++)
+        off |= way_table[i]->basic ? 0 : way_table_bit(way_table[i]);
+    return off;
+}
+
+/* Undoes prepare. No other rank has looked at this rank's block. */
+static void unprepare(weft_exec *x)
+{
+    outline_free(x, x->program);
+    x->comm->transport->release(x->comm->link, x->block);
+    x->comm->transport->release(x->comm->link, x->scratch);
+    free(x->deferred);
+    x->program = NULL;
+    x->block = NULL;
+    x->scratch = NULL;
+    x->deferred = NULL;
+}
+
+/* Some rank has views on a device: chooses the form of the exec, and meets again. */
+static int prepare_device(weft_exec *x, const struct sites *s, const weft_view *src, const weft_view *dst,
+                          int64_t deadline_ns, uint64_t *meeting)
+{
+    unprepare(x);
+    bool chosen = false;
+    int err = exec_device_choose(x, s, src, dst, deadline_ns, &chosen);
+    if (!chosen) /* on no rank */
+        return err;
+    if (!err && exec_device_shared(x))
+        x->off |= unneeded();
+    if (!err)
+        err = prepare(x, src, dst);
+    struct core_vote vote = {
+        .call = COMM_BIND, .digest = x->plan->digest, .place = x->place, .note = note_of(x), .code = err};
+    return meeting_agree(x->comm, &vote, deadline_ns, meeting);
 }
 
 /* Drivers and ways whose messages cannot be checked one by one. */
@@ -191,12 +250,20 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = proof_wanted(check, &x->checks);
     if (!err && x->checks)
         x->off |= unchecked();
+    struct sites sites = {0};
     if (!err)
+        err = sites_of(p, src, dst, &sites);
+    if (!err && !sites.placed)
         err = prepare(x, src, dst);
-    struct core_vote vote = {
-        .call = COMM_BIND, .digest = p ? p->digest : 0, .place = x ? x->place : 0, .note = note_of(x), .code = err};
+    struct core_vote vote = {.call = COMM_BIND,
+                             .digest = p ? p->digest : 0,
+                             .place = x ? x->place : 0,
+                             .note = note_of(x) | (sites.placed ? 0 : HOSTED),
+                             .code = err};
     uint64_t meeting;
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
+    if (!err && !(core_tally(c->group, meeting).note & HOSTED))
+        err = prepare_device(x, &sites, src, dst, deadline_ns, &meeting);
     if (err)
         err = differs_tell(c, p, deadline_ns, err);
     if (!err) {
@@ -224,6 +291,23 @@ int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft
     return err;
 }
 
+/* The form of an exec stays: other buffers are on the same side. */
+static int check_sites(const weft_exec *x, const weft_view *src, const weft_view *dst)
+{
+    struct sites s;
+    int err = sites_of(x->plan, src, dst, &s);
+    if (err || !s.placed)
+        return err;
+    if (!x->device)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "weft_exec_rebind: the exec was bound to host memory on this rank: bind the plan again");
+    if (s.device != x->device->device->number)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "weft_exec_rebind: the exec was bound to memory on device %d, not %d: bind the plan again",
+                         x->device->device->number, s.device);
+    return 0;
+}
+
 static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
 {
     weft_comm *c = x->comm;
@@ -231,7 +315,9 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
         return error_set(WEFT_EBUSY, "weft_exec_rebind: not inside a callback");
     struct program *p = NULL;
     x->binding = true;
-    int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : outline(x, src, dst, &p);
+    int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : check_sites(x, src, dst);
+    if (!err)
+        err = outline(x, src, dst, &p);
     if (!err)
         block_describe(x, p);
     struct core_vote vote = {.call = COMM_REBIND,

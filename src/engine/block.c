@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "engine/device/exec_device.h"
 #include "engine/driver.h"
 #include "engine/proof.h"
 #include "engine/shape.h"
@@ -99,7 +100,7 @@ static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_m
                                 .offer = step->offer,
                                 .watched = step->nnext > 0,
                                 .open = st->kind == PLAN_RECV && !st->ndeps};
-    for (const struct way *const *w = way_table; *w; w++)
+    for (const struct way *const *w = way_table; *w && !exec_device_shared(x); w++)
         if ((*w)->describe)
             (*w)->describe(x, p, s, m);
     for (uint32_t q = 0; q < st->nparts; q++) {

@@ -3,9 +3,11 @@
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/device/exec_device.h"
 
 /* The first that can drive a program is taken. */
-static const struct driver *const drivers[DRIVERS] = {&driver_lists, &driver_faces, &driver_onepass, &driver_pipeline};
+static const struct driver *const drivers[DRIVERS] = {&driver_launcher, &driver_lists, &driver_faces, &driver_onepass,
+                                                      &driver_pipeline};
 
 const struct driver *driver_at(int i)
 {
@@ -42,7 +44,8 @@ int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint3
         p->states[i] = program_take(p, 1, d->state);
         if (!p->states[i])
             return error_nomem();
-        int err = x->off & driver_bit(d) ? 0 : d->make(x, p, block_at, p->states[i], &can);
+        bool fits = d->on_device == exec_device_shared(x) && !(x->off & driver_bit(d));
+        int err = !fits ? 0 : d->make(x, p, block_at, p->states[i], &can);
         if (err)
             return err;
         p->drivers |= can ? UINT32_C(1) << i : 0;

@@ -22,6 +22,7 @@ struct driver {
     bool basic;       /* it drives every program, so it cannot be switched off */
     bool agreed;      /* it drives the runs of all ranks or of none */
     bool copies;      /* it copies messages itself, whatever their ways are */
+    bool on_device;   /* it drives execs on a device that all ranks share, and no others */
     size_t state;     /* bytes of its own in the program, zeroed: driver_state */
 
     /* Asked before messages are offered. True: it drives the program best if all messages stay in place, neither eager
@@ -54,7 +55,7 @@ struct driver {
     struct driver_count (*out_count)(const weft_exec *x, const struct exec_out *out);
 };
 
-extern const struct driver driver_lists, driver_faces, driver_onepass, driver_pipeline;
+extern const struct driver driver_launcher, driver_lists, driver_faces, driver_onepass, driver_pipeline;
 
 const struct driver *driver_at(int i); /* row i of the table; NULL after the last */
 /* The state of a driver in the program it drives. */
@@ -87,6 +88,16 @@ uint64_t driver_rooms(const weft_exec *x, const struct program *p, uint64_t from
 int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint32_t *vote);
 /* Chooses the program's driver, from what this rank can do and the votes of all ranks at the meeting. */
 void driver_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting);
+
+/* ---- drivers/launcher.c ---- */
+
+/* After the second meeting of bind: the launcher makes the table of the work of all ranks. */
+int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at);
+void launcher_free(weft_exec *x, struct program *p);
+/* The comm has failed, or a rank is gone: streams of this rank that wait for others go on. Any thread may call it. */
+void launcher_release(weft_exec *x);
+/* Does a stream of this rank wait for `rank`? Any thread may call it. */
+bool launcher_stream_waits(const weft_exec *x, int rank);
 
 /* ---- the run ---- */
 

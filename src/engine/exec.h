@@ -13,7 +13,8 @@
  *   toggle.c    switching drivers, ways and orders off
  *   proof.c     proving messages by sums, if that is asked for
  *   run.c       the calls around a run; arrivals.c which boxes of the destination are complete
- *   watch.c     peers that are gone or stalled */
+ *   watch.c     peers that are gone or stalled
+ *   device/     memory on devices (device/exec_device.h) */
 #ifndef WEFT_ENGINE_EXEC_H
 #define WEFT_ENGINE_EXEC_H
 #include "comm/task.h"
@@ -31,6 +32,7 @@ struct weft_exec {
     struct comm_deferred
         *deferred; /* for the deferred free of the block; allocated at bind, so that close cannot fail */
     char *scratch;
+    struct exec_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
     struct program *program;
     uint64_t off;      /* drivers, ways and orders that are switched off: toggle.h */
     bool checks;       /* messages are checked: proof.h */
@@ -41,6 +43,8 @@ struct weft_exec {
     _Atomic int64_t asked, ended, failed; /* numbers of runs; asked: those that were started, if there is a lock */
     bool binding;                         /* it is being bound again: a callback must not start it */
     bool orphan;                          /* freed in a callback while in flight */
+    bool on_stream;                       /* the run in flight is ordered by a stream of the caller, */
+    int64_t more;                         /* and so are as many further ones */
     uint64_t run;                         /* how many were started, which is the number of the last one */
     void (*done)(void *arg, int err);
     void *arg;
@@ -72,7 +76,10 @@ void describe_exec(const struct comm_task *t, struct text *text); /* for the fli
 /* ---- view.c ---- */
 
 /* Fills the places of SRC, DST and TEMP buffers. Refuses views that are missing, too small or not aligned. */
-int view_places(const weft_exec *x, const weft_view *src, const weft_view *dst, struct exec_place *places);
+int view_places(const weft_plan *p, char *scratch, const weft_view *src, const weft_view *dst,
+                struct exec_place *places);
+/* Says where peers find them. */
+void view_offer(const weft_exec *x, struct exec_place *places);
 /* Bytes from the first element to the end of the last one. No dim of the shape is 0. */
 int64_t view_extent(int ndim, const int64_t *shape, const int64_t *stride, int64_t size);
 /* "tensor 'w'" or, without a name, "tensor 3", in a buffer of VIEW_NAME bytes. */

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "engine/device/exec_device.h"
 #include "engine/order/weave.h"
 #include "engine/shape.h"
 #include "engine/ways/eager.h"
@@ -52,7 +53,7 @@ static void peer_operand(const struct filler *f, int peer, const struct block *b
                          struct operand *o)
 {
     struct transport_link *l = f->x->comm->link;
-    o->base = l->transport->reach(l, peer, part->at);
+    o->base = exec_device_shared(f->x) ? (char *)(uintptr_t)part->at : l->transport->reach(l, peer, part->at);
     o->foreign = false;
     o->dtype = part->dtype;
     for (int i = 0; i < part->nloops; i++)
@@ -136,6 +137,13 @@ static int direct_part(struct filler *f, int loops, const int64_t *n, const stru
     struct operand mid = {.base = f->bounce, .dtype = wire};
     if (wire == dst->dtype || wire == src->dtype)
         return add_move(f, loops, n, dst, src, 0);
+    if (exec_device_shared(f->x)) { /* one kernel does both casts */
+        uint32_t before = f->nmoves;
+        int err = add_move(f, loops, n, dst, src, 0);
+        if (f->nmoves > before)
+            f->p->moves[before].via = (uint8_t)wire;
+        return err;
+    }
     shape_dense(loops, n, (int64_t)weft_dtype_size(wire), mid.stride);
     int err = add_move(f, loops, n, &mid, src, 0);
     return err ? err : add_move(f, loops, n, dst, &mid, 0);

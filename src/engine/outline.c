@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/block.h"
+#include "engine/device/exec_device.h"
 #include "engine/driver.h"
 #include "engine/shape.h"
 #include "engine/ways/eager.h"
@@ -112,7 +113,7 @@ static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
         const struct plan_step *st = &plan->steps[s];
         if (st->kind != PLAN_SEND || p->steps[s].offer == OFFER_EAGER || p->steps[s].offer == OFFER_WIRE)
             continue;
-        bool staged = x->comm->staged;
+        bool staged = x->comm->staged && !exec_device_shared(x);
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
             staged = !p->places[plan->parts[st->part + k].buf].reached;
         if (choice && !staged && better_packed(x, p, s))
@@ -206,7 +207,7 @@ int outline_program(weft_exec *x, struct program *p)
         err = eager_choose(x, p);
     if (err)
         return err;
-    bool chosen = choose_staging(x, p, !stay);
+    bool chosen = choose_staging(x, p, !stay && !exec_device_shared(x));
     err = reserve(x, p);
     if (err && chosen) { /* the pool is too small to pack by choice */
         choose_staging(x, p, false);
@@ -219,6 +220,8 @@ void outline_free(weft_exec *x, struct program *p)
 {
     if (!p)
         return;
+    launcher_free(x, p);
+    exec_device_outline_free(x, p);
     bool ours = way_wire_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);
     staging_uncharge(&x->comm->staging, p->wired.slot_bytes);

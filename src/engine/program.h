@@ -12,12 +12,14 @@ struct block_message;
 struct proof;
 struct driver;
 struct way;
+struct program_device;
 
 /* Where a buffer of the plan stands in memory. */
 struct exec_place {
-    char *base;
+    char *base;                    /* on a device that ranks share: a symbol (device/symbol.h) */
     uint64_t at;                   /* the place of base, for peers; if they cannot reach it, base itself */
     bool reached;                  /* peers can reach it */
+    int64_t bytes;                 /* from its first element to the end of its last one */
     int64_t stride[WEFT_MAX_DIMS]; /* in bytes */
 };
 
@@ -41,6 +43,7 @@ struct exec_move {
     int64_t bytes;                  /* that are written */
     struct weave_rows *rows;        /* how order/weave.c cuts it */
     uint8_t to, from;
+    uint8_t via;      /* on a device: the dtype between the two; 0: none */
     bool nontemporal; /* with stores that bypass the caches: mark_nontemporal in fill.c */
 };
 
@@ -161,7 +164,7 @@ struct exec_out {
 };
 
 /* The rows of the table in driver.c, in its order. */
-enum driver_id { DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
+enum driver_id { DRIVER_LAUNCHER, DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
 
 /* Channels with ranks on other hosts (ways/way_wire.h). */
 struct wire_channel;
@@ -196,9 +199,10 @@ struct program {
     uint32_t nmulticasts, *multicast_outs;
     struct weave *weave; /* of order/weave.c; NULL: no copies are interleaved */
     struct wire_channels wired;
-    struct proof *proof;         /* of proof.c; NULL: messages are not checked */
-    const struct driver *driver; /* of its runs; NULL: not chosen yet */
-    void *state;                 /* the driver's, one of states */
+    struct program_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
+    struct proof *proof;           /* of proof.c; NULL: messages are not checked */
+    const struct driver *driver;   /* of its runs; NULL: not chosen yet */
+    void *state;                   /* the driver's, one of states */
     void *states[DRIVERS];
     uint32_t drivers; /* a bit for each driver that could drive it */
     struct staging_reserve reserve;

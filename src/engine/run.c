@@ -7,6 +7,8 @@
 #include "comm/lock.h"
 #include "comm/mail.h"
 #include "engine/block.h"
+#include "engine/device/exec_device.h"
+#include "engine/device/watcher.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/watch.h"
@@ -25,20 +27,28 @@ static int64_t count(const _Atomic int64_t *runs)
 }
 
 /* Only the thread that holds the progress lock, or that calls start, counts. Release: pairs with count. */
+static void count_some(_Atomic int64_t *runs, int64_t n)
+{
+    atomic_store_explicit(runs, atomic_load_explicit(runs, memory_order_relaxed) + n, memory_order_release);
+}
+
 static void count_one(_Atomic int64_t *runs)
 {
-    atomic_store_explicit(runs, atomic_load_explicit(runs, memory_order_relaxed) + 1, memory_order_release);
+    count_some(runs, 1);
 }
 
 static void link_in(weft_exec *x)
 {
     comm_task_link(x->comm, &x->task);
+    x->comm->polled += exec_device_shared(x);
     set_state(x, EXEC_IN_FLIGHT);
 }
 
 static void link_out(weft_exec *x, int err)
 {
     comm_task_unlink(x->comm, &x->task);
+    x->comm->polled -= exec_device_shared(x);
+    x->on_stream = false;
     set_state(x, err);
 }
 
@@ -62,7 +72,8 @@ static inline void finish(weft_exec *x, int err)
 {
     bool orphan = x->orphan;
     link_out(x, err);
-    count_one(&x->ended);
+    count_some(&x->ended, 1 + x->more);
+    x->more = 0;
     if (x->done || orphan || x->comm->has_lock)
         tell(x, err, orphan);
 }
@@ -75,7 +86,11 @@ static bool pass(struct comm_task *t, bool idle)
     bool moved = driver_pass(x, idle);
     if (x->program->left)
         return moved;
-    if (!x->comm->mail || !mail_doubts(x->comm)) /* otherwise the comm has failed, and the next pass ends the run */
+    if (x->comm->mail && mail_doubts(x->comm)) /* the comm has failed, and the next pass ends the run */
+        return true;
+    if (x->device && exec_device_end(x))
+        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+    else
         finish(x, 0);
     return true;
 }
@@ -84,7 +99,8 @@ static void fail(struct comm_task *t)
 {
     weft_exec *x = (weft_exec *)t;
     const char *text;
-    count_one(&x->failed);
+    count_some(&x->failed, 1 + x->more);
+    launcher_release(x);
     finish(x, core_failure(x->comm->group, &text));
 }
 
@@ -121,13 +137,25 @@ static void begin(weft_exec *x)
     link_in(x);
 }
 
+/* If the mirror cannot be filled the comm fails, and the next pass ends the run. */
+__attribute__((noinline)) static void start_device(weft_exec *x)
+{
+    if (!exec_device_begin(x))
+        driver_start(x);
+    else
+        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+}
+
 static inline __attribute__((always_inline)) int start(weft_exec *x)
 {
     int err = check_start(x);
     if (err)
         return err;
     begin(x);
-    driver_start(x);
+    if (x->device)
+        start_device(x);
+    else
+        driver_start(x);
     return 0;
 }
 
@@ -138,7 +166,10 @@ static void begin_submitted(struct comm_task *t)
     begin(x);
     if (core_failed(x->comm->group)) /* the next pass ends the run */
         return;
-    driver_start(x);
+    if (x->device)
+        start_device(x);
+    else
+        driver_start(x);
     driver_call(x);
 }
 
@@ -309,14 +340,73 @@ int weft_exec_wait(weft_exec *x, int64_t timeout_ns)
     return x->comm->has_lock ? wait_shared(x, &w, timeout_ns) : wait_locked(x, &w, timeout_ns);
 }
 
+/* Another run behind those that are on the caller's streams. */
+static void begin_more(weft_exec *x)
+{
+    x->run++;
+    x->more++;
+    if (x->arrivals)
+        arrivals_reset(x->arrivals);
+    atomic_store_explicit(&x->block->started, x->run, memory_order_relaxed);
+}
+
+static int queue_on(weft_exec *x, void *stream)
+{
+    bool more = exec_in_flight(x) && x->on_stream;
+    int err = more ? comm_failure(x->comm) : check_start(x);
+    if (err)
+        return err;
+    if (more)
+        begin_more(x);
+    else
+        begin(x);
+    x->on_stream = true;
+    x->program->left = 1;
+    err = watcher_add(x);
+    if (!err)
+        err = x->program->driver->enqueue(x, stream);
+    return err ? comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg()) : 0;
+}
+
+/* The host carries the data: the stream waits for it, and so does the caller. */
+static int run_between(weft_exec *x, void *stream)
+{
+    int err = x->device->device->ops->sync(x->device->device, stream);
+    if (!err)
+        err = start(x);
+    return err ? err : wait_locked(x, &(struct waiting){x, count(&x->ended) + 1}, -1);
+}
+
+static int start_on(weft_exec *x, void *stream)
+{
+    struct device *d = x->device ? x->device->device : NULL;
+    bool capturing = false;
+    if (!d)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "weft_exec_start_on: all buffers of this exec are in host memory on this rank, which is not "
+                         "ordered by a device's stream: synchronise the stream, then call weft_exec_start");
+    int err = d->ops->capturing(d, stream, &capturing);
+    if (!err && capturing)
+        err = error_set(WEFT_EUNSUPPORTED,
+                        "weft_exec_start_on: the stream is being captured into a graph, and runs of this version "
+                        "cannot be replayed: each run has a number of its own");
+    if (err)
+        return err;
+    return x->device->shared ? queue_on(x, stream) : run_between(x, stream);
+}
+
 int weft_exec_start_on(weft_exec *x, void *stream)
 {
-    (void)stream;
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start_on: the exec is NULL");
-    return error_set(WEFT_EUNSUPPORTED,
-                     "weft_exec_start_on: all buffers of this exec are in host memory, which is not ordered by a "
-                     "device's stream: synchronise the stream, then call weft_exec_start");
+    struct comm_family *f = comm_enter(x->comm);
+    int err = x->comm->in_callback && x->device && !x->device->shared
+                  ? error_set(WEFT_EBUSY, "weft_exec_start_on: not inside a callback")
+                  : start_on(x, stream);
+    if (!err && f)
+        count_one(&x->asked);
+    comm_leave(f);
+    return err;
 }
 
 int weft_exec_run(weft_exec *x)
@@ -402,6 +492,8 @@ static void free_locked(weft_exec *x)
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
     if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
+    watcher_remove(x);
+    exec_device_rest(x);
     flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->task.id,
                   x->run);
     comm_task_unlist(c, &x->task);
@@ -414,6 +506,7 @@ static void free_locked(weft_exec *x)
         x->program->reserve.offset =
             -1; /* peers may still read scratch and staging memory: the group frees it when it ends */
     outline_free(x, x->program);
+    exec_device_close(x);
     arrivals_free(x->arrivals);
     free(x->held);
     free(x);

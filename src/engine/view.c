@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/domain.h"
 #include "base/error.h"
 #include "engine/exec.h"
 
@@ -98,9 +97,6 @@ static int place_view(const weft_plan *p, uint32_t tensor, uint32_t buf, const w
         return error_set(WEFT_EINVAL, "%s: there is no %s buffer", who, side);
     char what[VIEW_NAME + 16];
     snprintf(what, sizeof what, "%s: %s", who, side);
-    int err = domain_check(what, v->memory, v->device);
-    if (err)
-        return err;
     if (v->reserved[0] || v->reserved[1])
         return error_set(WEFT_EINVAL,
                          "%s: the reserved words of the view are not zero: initialise it with WEFT_VIEW_INIT", what);
@@ -108,7 +104,7 @@ static int place_view(const weft_plan *p, uint32_t tensor, uint32_t buf, const w
         memcpy(out->stride, v->strides, (size_t)ndim * sizeof *out->stride);
     else
         dense_strides(ndim, shape, size, out->stride);
-    err = v->strides ? check_strides(who, side, ndim, shape, out->stride, size, written) : 0;
+    int err = v->strides ? check_strides(who, side, ndim, shape, out->stride, size, written) : 0;
     if (err)
         return err;
     if ((uintptr_t)v->data % (uintptr_t)size)
@@ -122,10 +118,9 @@ static int place_view(const weft_plan *p, uint32_t tensor, uint32_t buf, const w
     return 0;
 }
 
-int view_places(const weft_exec *x, const weft_view *src, const weft_view *dst, struct exec_place *places)
+int view_places(const weft_plan *p, char *scratch, const weft_view *src, const weft_view *dst,
+                struct exec_place *places)
 {
-    const weft_plan *p = x->plan;
-    struct transport_link *l = x->comm->link;
     for (size_t i = 0; i < p->nbufs; i++)
         places[i] = (struct exec_place){0};
     for (uint32_t t = 0; t < p->ntensors; t++) {
@@ -145,13 +140,22 @@ int view_places(const weft_exec *x, const weft_view *src, const weft_view *dst, 
         const int64_t *shape = p->shapes + b->shape;
         int64_t size = (int64_t)weft_dtype_size(b->dtype);
         if (b->space == PLAN_TEMP) {
-            at->base = x->scratch + b->offset;
+            at->base = scratch + b->offset;
             dense_strides(ndim, shape, size, at->stride);
         }
+        at->bytes = at->base ? view_extent(ndim, shape, at->stride, size) : 0;
+    }
+    return 0;
+}
+
+void view_offer(const weft_exec *x, struct exec_place *places)
+{
+    struct transport_link *l = x->comm->link;
+    for (size_t i = 0; i < x->plan->nbufs; i++) {
+        struct exec_place *at = &places[i];
         if (at->base)
-            at->reached = l->transport->offer(l, at->base, (size_t)view_extent(ndim, shape, at->stride, size), &at->at);
+            at->reached = l->transport->offer(l, at->base, (size_t)at->bytes, &at->at);
         if (!at->reached)
             at->at = (uintptr_t)at->base;
     }
-    return 0;
 }

@@ -48,7 +48,7 @@ static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
     if (fate && x->program->driver->in_waits(x, in))
         *(transport_failed(fate) ? &b->died : &b->left) = in->peer;
-    else if (!fate && has_stalled(x, in->peer, in->block, &in->watched, now))
+    else if (!fate && !x->program->driver->on_device && has_stalled(x, in->peer, in->block, &in->watched, now))
         b->stalled = in->peer;
 }
 
@@ -61,7 +61,7 @@ static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, str
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
     if (fate && x->program->driver->out_waits(x, out))
         *(transport_failed(fate) ? &b->died : &b->left) = out->peer;
-    else if (!fate && has_stalled(x, out->peer, out->block, &out->watched, now))
+    else if (!fate && !x->program->driver->on_device && has_stalled(x, out->peer, out->block, &out->watched, now))
         b->stalled = out->peer;
 }
 

@@ -29,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/domain.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -62,9 +61,12 @@ static int check_buffer(const weft_buffer *all, size_t i)
                          b->name, b->align, WINDOW_PAGE);
     char what[96];
     snprintf(what, sizeof what, "weft_window_open: buffer '%.60s'", b->name);
-    int err = domain_check(what, b->memory, b->device);
-    if (err)
-        return err;
+    if (b->memory != WEFT_MEMORY_HOST)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "%s: windows of version %s are in host memory (WEFT_MEMORY_HOST, 0), not in memory of kind %d",
+                         what, weft_version_string(), b->memory);
+    if (b->device)
+        return error_set(WEFT_EINVAL, "%s: host memory has no device %d: set device to 0", what, b->device);
     if (b->reserved[0] || b->reserved[1])
         return error_set(WEFT_EINVAL, "%s: its reserved words are not zero: initialise it with WEFT_BUFFER_INIT", what);
     for (size_t k = 0; k < i; k++)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "property_device.h"
 #include "tool/worker_processes.h"
 
 #define PROCESSES_SCARCE (128 << 10)       /* bytes of staging, so that few messages are eager */
@@ -130,19 +131,33 @@ static int processes_run_rank(void *arg, int rank)
         rc = weft_lower(l.moves, (size_t)e->c.moves, rank, &l.opts, &plan);
     for (int m = 0; m < e->c.moves && !rc; m++)
         rc = processes_place(e, c, m, rank, &t[m], view);
+    struct device_sides on = {.device = NULL};
+    struct trial_tensor *tensors[CASE_MOVES];
+    weft_view *views[2] = {view[0], view[1]};
+    weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
+    for (int m = 0; m < CASE_MOVES; m++)
+        tensors[m] = &t[m];
+    if (!rc && e->c.device)
+        rc = device_sides_place(&on, &e->c, c, rank, tensors, views);
+    opts.ways = e->c.device ? device_sides_ways(&e->c) : NULL;
     if (!rc)
-        rc = weft_bind(plan, c, view[0], view[1], NULL, &x);
+        rc = weft_bind(plan, c, view[0], view[1], &opts, &x);
     for (int turn = 0; turn < 3 && !rc; turn++) {
         for (int m = 0; m < e->c.moves; m++) {
             processes_fill(&e->tensor[m][rank], &t[m]);
             if (turn == 1 && t[m].side[0].bytes) /* what is left of this run would be seen in the next */
                 memset(t[m].side[0].memory, 0, (size_t)t[m].side[0].bytes);
         }
-        rc = weft_exec_run(x);
+        rc = device_sides_up(&on);
+        if (!rc)
+            rc = weft_exec_run(x);
+        if (!rc)
+            rc = device_sides_down(&on);
         for (int m = 0; m < e->c.moves && !rc && turn != 1; m++)
             processes_take(&e->tensor[m][rank], &t[m], turn, e->wrong[rank], sizeof e->wrong[rank]);
     }
     weft_exec_close(x);
+    device_sides_free(&on);
     weft_plan_free(plan);
     for (int m = 0; m < e->c.moves; m++)
         processes_unplace(e, c, &t[m]);

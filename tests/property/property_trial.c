@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "engine/way.h"
+#include "property_device.h"
 #include "tool/worker_threads.h"
 
 const int trial_size[TRIAL_GROUPS] = {4, 8, CASE_RANKS};
@@ -268,12 +269,26 @@ static int trial_run_rank(void *arg, int rank)
     struct trial_job *j = arg;
     struct lab *l = j->lab;
     weft_exec *x = NULL;
-    int rc = weft_bind(l->plans[rank], j->group->comm[j->way][rank], j->view[0][rank], j->view[1][rank], NULL, &x);
+    weft_comm *comm = j->group->comm[j->way][rank];
+    struct device_sides on = {.device = NULL};
+    struct trial_tensor *tensors[CASE_MOVES];
+    weft_view *views[2] = {j->view[0][rank], j->view[1][rank]};
+    weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
+    for (int m = 0; m < CASE_MOVES; m++)
+        tensors[m] = &j->tensor[m][rank];
+    int rc = l->c->device && rank < l->world ? device_sides_place(&on, l->c, comm, rank, tensors, views) : 0;
+    opts.ways = l->c->device ? device_sides_ways(l->c) : NULL;
+    if (!rc)
+        rc = weft_bind(l->plans[rank], comm, views[0], views[1], &opts, &x);
     if (!rc)
         trial_note_ways(j, rank, x);
     for (int turn = 0; turn < 2 && !rc; turn++) {
         trial_fill(j, rank);
-        rc = weft_exec_run(x);
+        rc = device_sides_up(&on);
+        if (!rc)
+            rc = weft_exec_run(x);
+        if (!rc)
+            rc = device_sides_down(&on);
         for (int m = 0; m < l->c->moves && !rc; m++) {
             unsigned char *dst = l->dst[m * l->world + rank], *first = j->tensor[m][rank].first;
             trial_take(j, m, rank, turn ? dst : first);
@@ -285,6 +300,7 @@ static int trial_run_rank(void *arg, int rank)
         }
     }
     weft_exec_close(x);
+    device_sides_free(&on);
     return rc;
 }
 

@@ -48,6 +48,7 @@ struct property_case {
     bool in_place, staged, wild;
     int on;                  /* ranks of the comm, where there are more than the case needs; else 0 */
     bool processes, private; /* on shm:, and there in private memory */
+    bool device;             /* some memory is on a device: property_device.h */
     uint64_t seed;           /* of the data */
 };
 int spec_mesh(const struct side_spec *s);

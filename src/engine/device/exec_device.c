@@ -1,0 +1,313 @@
+#include "engine/device/exec_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "comm/environment.h"
+#include "engine/device/mirror.h"
+#include "engine/device/published.h"
+#include "engine/device/symbol.h"
+#include "engine/driver.h"
+#include "transport/hosts/hosts.h"
+
+/* ---- the choice ---- */
+
+/* The note of the vote: a hash of the device's id, the same bits inverted, and whether this rank can share its memory.
+ * What all notes have in common has both forms of the hash only if all ranks with device memory have the same device.
+ */
+#define HASH_BITS 24
+#define HASH_MASK ((UINT64_C(1) << HASH_BITS) - 1)
+#define SHARES (UINT64_C(1) << (2 * HASH_BITS))
+#define NEUTRAL (SHARES | (SHARES - 1)) /* of a rank that has host memory only */
+
+static uint64_t id_hash(const struct device *d)
+{
+    return hash_bytes(0, d->id, sizeof d->id) & HASH_MASK;
+}
+
+/* Can other processes map all of the view? */
+static bool can_share(const struct device *d, const weft_view *v)
+{
+    struct device_share share;
+    struct error_text kept;
+    error_keep(&kept);
+    bool can = !d->ops->share((struct device *)(uintptr_t)d, v->data, &share) &&
+               (uint64_t)(uintptr_t)v->data + v->bytes <= share.base + share.bytes;
+    error_restore(&kept);
+    return can;
+}
+
+static bool all_shared(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst)
+{
+    for (uint32_t t = 0; t < x->plan->ntensors; t++)
+        for (int side = 0; side < 2; side++) {
+            const weft_view *v = sites_view(x->plan, t, side ? dst : src, side);
+            if (v && sites_on_device(v) && !can_share(d, v))
+                return false;
+        }
+    return true;
+}
+
+static uint64_t note_of(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst)
+{
+    if (!d)
+        return NEUTRAL;
+    uint64_t hash = id_hash(d);
+    bool shares = !x->comm->link->hosts && x->comm->size <= SYMBOL_RANKS && !x->checks &&
+                  !(x->off & driver_bit(&driver_launcher)) && all_shared(x, d, src, dst);
+    return hash | (~hash & HASH_MASK) << HASH_BITS | (shares ? SHARES : 0);
+}
+
+static bool agree(uint64_t note)
+{
+    return note & SHARES && ((note | note >> HASH_BITS) & HASH_MASK) == HASH_MASK;
+}
+
+/* The device of the other ranks, for a rank that has host memory only. */
+static int find_device(uint64_t hash, struct device **out)
+{
+    const struct device_ops *ops;
+    int err = device_find("weft_bind", WEFT_MEMORY_CUDA, environment_modules(), &ops);
+    if (err)
+        return err;
+    const char *why;
+    for (int i = 0, n = ops->count(&why); i < n; i++) {
+        err = device_open("weft_bind", WEFT_MEMORY_CUDA, i, environment_modules(), out);
+        if (err)
+            return err;
+        if (id_hash(*out) == hash)
+            return 0;
+        ops->close(*out);
+        *out = NULL;
+    }
+    return error_set(WEFT_EUNSUPPORTED,
+                     "weft_bind: this rank does not see the device on which other ranks have memory: "
+                     "make it visible to this rank, too");
+}
+
+static int set_up(weft_exec *x, struct device *d, bool shared)
+{
+    x->device = calloc(1, sizeof *x->device);
+    if (!x->device) {
+        d->ops->close(d);
+        return error_nomem();
+    }
+    *x->device = (struct exec_device){.device = d, .shared = shared};
+    int err = d->ops->stream_open(d, &x->device->stream);
+    if (err)
+        x->device->stream = NULL;
+    if (!err && shared && x->plan->scratch) {
+        x->device->scratch = d->ops->alloc(d, (size_t)x->plan->scratch);
+        if (!x->device->scratch)
+            err = error_set(WEFT_ENOMEM, "no memory on device %d for %lld bytes of scratch", d->number,
+                            (long long)x->plan->scratch);
+    }
+    return err;
+}
+
+/* Is each view that the caller says is on the device there? */
+static int check_owner(const weft_plan *p, const struct device *d, const weft_view *src, const weft_view *dst)
+{
+    for (uint32_t t = 0; t < p->ntensors; t++)
+        for (int side = 0; side < 2; side++) {
+            const weft_view *v = sites_view(p, t, side ? dst : src, side);
+            int owner = v && sites_on_device(v) ? d->ops->owner(v->data) : d->number;
+            char who[VIEW_NAME];
+            if (owner == d->number)
+                continue;
+            view_tensor(p, t, who);
+            if (owner < 0)
+                return error_set(WEFT_EINVAL, "%s: %s: the buffer is not in memory of device %d, but in host memory",
+                                 who, side ? "destination" : "source", d->number);
+            return error_set(WEFT_EINVAL, "%s: %s: the buffer is not in memory of device %d, but of device %d", who,
+                             side ? "destination" : "source", d->number, owner);
+        }
+    return 0;
+}
+
+int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src, const weft_view *dst,
+                       int64_t deadline_ns, bool *chosen)
+{
+    struct device *d = NULL;
+    int err = s->placed ? device_open("weft_bind", s->memory, s->device, environment_modules(), &d) : 0;
+    if (!err && d)
+        err = check_owner(x->plan, d, src, dst);
+    struct core_vote vote = {
+        .call = COMM_BIND, .digest = x->plan->digest, .note = err ? 0 : note_of(x, d, src, dst), .code = err};
+    uint64_t meeting;
+    err = meeting_agree(x->comm, &vote, deadline_ns, &meeting);
+    if (err) {
+        if (d)
+            d->ops->close(d);
+        return err;
+    }
+    *chosen = true;
+    uint64_t note = core_tally(x->comm->group, meeting).note;
+    bool shared = agree(note);
+    if (shared && !d)
+        err = find_device(note & HASH_MASK, &d);
+    return err || !d ? err : set_up(x, d, shared);
+}
+
+void exec_device_close(weft_exec *x)
+{
+    struct exec_device *e = x->device;
+    if (!e)
+        return;
+    const struct device_ops *ops = e->device->ops;
+    if (e->stream)
+        ops->stream_close(e->device, e->stream);
+    if (e->scratch)
+        ops->free(e->device, e->scratch);
+    ops->close(e->device);
+    free(e);
+    x->device = NULL;
+}
+
+/* ---- programs ---- */
+
+static void *device_alloc(void *arg, size_t bytes)
+{
+    struct device *d = arg;
+    return d->ops->alloc(d, bytes);
+}
+
+static void device_free(void *arg, void *memory)
+{
+    struct device *d = arg;
+    d->ops->free(d, memory);
+}
+
+static void *host_alloc(void *arg, size_t bytes)
+{
+    weft_comm *c = arg;
+    uint64_t place;
+    return transport_afford(bytes) ? c->transport->alloc(c->link, bytes, &place) : NULL;
+}
+
+static void host_free(void *arg, void *memory)
+{
+    weft_comm *c = arg;
+    const char *text;
+    if (!core_failure(c->group, &text)) /* otherwise peers may still read it: the group frees it in the end */
+        c->transport->release(c->link, memory);
+}
+
+int exec_device_outline(weft_exec *x, struct program *p, const weft_view **src, const weft_view **dst)
+{
+    struct exec_device *e = x->device;
+    if (!e)
+        return 0;
+    p->device = program_take(p, 1, sizeof *p->device);
+    if (!p->device)
+        return error_nomem();
+    struct mirror_memory memory = e->shared ? (struct mirror_memory){device_alloc, device_free, e->device}
+                                            : (struct mirror_memory){host_alloc, host_free, x->comm};
+    int err = mirror_make(x->plan, e->device, e->shared, *src, *dst, &memory, &p->device->mirror);
+    if (!err && p->device->mirror)
+        mirror_views(p->device->mirror, src, dst);
+    return err;
+}
+
+void exec_device_outline_free(weft_exec *x, struct program *p)
+{
+    if (!p->device)
+        return;
+    mirror_free(p->device->mirror);
+    free(p->device->objects);
+    published_free(x, p);
+}
+
+/* ---- shared ---- */
+
+/* The symbol of an address in device memory of this rank. */
+static int make_symbol(const weft_exec *x, struct program_device *d, const void *address, int64_t bytes, uint64_t *out)
+{
+    uint64_t at = (uint64_t)(uintptr_t)address;
+    uint32_t i = d->nobjects;
+    while (i && (at < d->objects[i - 1].base || at - d->objects[i - 1].base >= d->objects[i - 1].bytes))
+        i--; /* tensors that follow each other are mostly in the same allocation */
+    if (!i) {
+        if (d->nobjects == SYMBOL_OBJECTS)
+            return error_set(WEFT_EUNSUPPORTED, "the buffers of this rank are in more than %u allocations",
+                             SYMBOL_OBJECTS);
+        if (d->nobjects == d->room) {
+            uint32_t room = d->room ? 2 * d->room : 16;
+            struct device_share *more = realloc(d->objects, room * sizeof *more);
+            if (!more)
+                return error_nomem();
+            d->objects = more;
+            d->room = room;
+        }
+        int err = x->device->device->ops->share(x->device->device, address, &d->objects[d->nobjects]);
+        if (err)
+            return err;
+        i = ++d->nobjects;
+    }
+    const struct device_share *o = &d->objects[i - 1];
+    uint64_t offset = at - o->base;
+    if (offset + (uint64_t)bytes > o->bytes || offset + (uint64_t)bytes >= UINT64_C(1) << SYMBOL_OFFSET_BITS)
+        return error_set(WEFT_EUNSUPPORTED, "a buffer of %lld bytes ends beyond the allocation in which it begins",
+                         (long long)bytes);
+    *out = symbol_make(x->comm->rank, i - 1, offset);
+    return 0;
+}
+
+char *exec_device_scratch(const weft_exec *x)
+{
+    return exec_device_shared(x) ? x->device->scratch : x->scratch;
+}
+
+int exec_device_places(const weft_exec *x, struct program *p)
+{
+    int err = 0;
+    for (size_t i = 0; i < x->plan->nbufs && !err; i++) {
+        struct exec_place *at = &p->places[i];
+        if (!at->base)
+            continue;
+        err = make_symbol(x, p->device, at->base, at->bytes, &at->at);
+        at->base = (char *)(uintptr_t)at->at;
+        at->reached = true;
+    }
+    return err;
+}
+
+/* ---- mirrored ---- */
+
+int exec_device_fill(weft_exec *x, struct program *p)
+{
+    return p->device && p->device->mirror ? mirror_fill(p->device->mirror, x, p) : 0;
+}
+
+static struct mirror *staged_mirror(const weft_exec *x)
+{
+    return x->device && !x->device->shared ? x->program->device->mirror : NULL;
+}
+
+int exec_device_begin(weft_exec *x)
+{
+    struct mirror *m = staged_mirror(x);
+    int err = m ? mirror_in(m, x->device->stream) : 0;
+    return err || !m ? err : x->device->device->ops->sync(x->device->device, x->device->stream);
+}
+
+int exec_device_end(weft_exec *x)
+{
+    struct mirror *m = staged_mirror(x);
+    int err = m ? mirror_out(m, x->device->stream) : 0;
+    return err || !m ? err : x->device->device->ops->sync(x->device->device, x->device->stream);
+}
+
+void exec_device_rest(weft_exec *x)
+{
+    struct error_text kept;
+    if (!x->device)
+        return;
+    if (core_failed(x->comm->group))
+        launcher_release(x);
+    error_keep(&kept);
+    x->device->device->ops->sync(x->device->device, x->device->stream);
+    error_restore(&kept);
+}

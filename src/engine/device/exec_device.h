@@ -1,0 +1,67 @@
+/* Execs with memory on devices. At bind the ranks find out whether some view of any rank is on a device. If none is,
+ * the exec is an ordinary one. Otherwise they choose one of two forms, the same on all ranks:
+ *
+ *   shared     All device memory of all ranks is on one device, all ranks are on one host, and each rank can share its
+ *              memory with the others. Then one rank, the launcher, starts kernels that do the work of all ranks
+ *              (drivers/launcher.c). Host memory is mirrored on the device.
+ *   mirrored   Otherwise device memory is mirrored on the host, and the run is an ordinary one between the mirrors.
+ *
+ * Why one rank starts all kernels: processes that share a device without MPS do not overlap there, and each change from
+ * one process to another costs more than most runs take. No kernel ever waits for a peer.
+ *
+ *   sites.c      where a rank's views are
+ *   mirror.c     mirrors, and the copies into and out of them
+ *   symbol.h     addresses that mean the same on all ranks
+ *   published.c  what a rank shows the launcher: its allocations and its work
+ *   watcher.c    a thread that looks after runs on streams of the caller
+ *   levels.c     the launcher makes one table of the work of all ranks, in the order that the plans ask for */
+#ifndef WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
+#define WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
+#include "device/device.h"
+#include "engine/device/sites.h"
+#include "engine/exec.h"
+
+/* Of an exec. */
+struct exec_device {
+    struct device *device;
+    bool shared;   /* the form: all ranks share the device */
+    void *stream;  /* of runs that no stream of the caller orders */
+    void *scratch; /* shared: the plan's scratch memory, on the device */
+    bool watched;  /* by watcher.c */
+};
+
+/* Of a program of such an exec. */
+struct program_device {
+    struct mirror *mirror; /* NULL: nothing is mirrored */
+    struct device_share *objects;
+    uint32_t nobjects, room;     /* room: for how many there is memory */
+    struct published *published; /* in memory that the launcher reaches; NULL: not any more */
+};
+
+/* Are its kernels started by the launcher? */
+static inline bool exec_device_shared(const weft_exec *x)
+{
+    return x->device && x->device->shared;
+}
+
+/* Collective: a rank has views on a device. Chooses the form and opens what it needs. x->device stays NULL if this rank
+ * has nothing to do with a device. *chosen: all ranks know the form, even if this rank has failed since. */
+int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src, const weft_view *dst,
+                       int64_t deadline_ns, bool *chosen);
+void exec_device_close(weft_exec *x);
+
+/* Mirrors what is to be mirrored: *src and *dst are the views that the program is made of. */
+int exec_device_outline(weft_exec *x, struct program *p, const weft_view **src, const weft_view **dst);
+void exec_device_outline_free(weft_exec *x, struct program *p);
+/* The memory of the plan's TEMP buffers. */
+char *exec_device_scratch(const weft_exec *x);
+/* shared: the places become symbols. */
+int exec_device_places(const weft_exec *x, struct program *p);
+/* mirrored: the moves of the program are known. */
+int exec_device_fill(weft_exec *x, struct program *p);
+/* mirrored: before and after a run. */
+int exec_device_begin(weft_exec *x);
+int exec_device_end(weft_exec *x);
+/* Before the memory of the exec is freed: waits until its own stream is at rest. */
+void exec_device_rest(weft_exec *x);
+#endif

@@ -1,0 +1,312 @@
+/* The driver "launcher": the kernels of one rank do the work of all ranks, which have their memory on one device
+ * (device/exec_device.h). Rank 0 is the launcher. Its control block has words for each rank, in pages that all ranks
+ * pin, so that streams wait for them and write them as the host does:
+ *
+ *   arrived   the rank's stream has come to the run: its sources may be read, its destinations written
+ *   done      all levels of the run are done: one word for all ranks
+ *   ended     the rank's own copies out of its mirror are done, too
+ *
+ * A run is queued on a stream of each rank: copies into the mirror; `arrived`; the wait for `done`; copies out of the
+ * mirror; `ended`. The launcher's stream waits for `arrived` of all ranks instead, has the launches, and writes `done`
+ * for all. The words hold the number of the run, so they are never reset. The host is not in it: a run of
+ * weft_exec_start polls the last word, and that of weft_exec_start_on is ordered by the caller's stream alone.
+ *
+ * Why runs need nothing between them: `done` of run r is written when all work of run r is done on all ranks, and the
+ * work of run r + 1 begins when all ranks' streams have come to it, behind their wait for `done`.
+ *
+ * A rank that dies leaves streams waiting. A failure of the comm releases them: each rank writes its own words
+ * (release), and the comm's failure is what the next call returns. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "engine/device/levels.h"
+#include "engine/device/mirror.h"
+#include "engine/driver.h"
+
+#define LAUNCHER 0 /* the rank */
+
+/* In pages of their own. */
+struct words {
+    _Alignas(CORE_LINE) _Atomic uint32_t arrived, done, ended; /* done: in those of the launcher only */
+};
+
+/* In the control block of each rank. */
+struct launcher_room {
+    uint64_t published; /* the place of what the rank has published */
+};
+
+struct launcher {
+    struct device_queue *queue; /* of the launcher: the work of all ranks */
+    struct levels levels;
+    struct words *words;         /* of all ranks */
+    uint64_t at;                 /* the same for streams; 0: they are not pinned */
+    struct device_word *arrived; /* room for the launcher's list */
+};
+
+/* ---- the words ---- */
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t words_bytes(const weft_comm *c)
+{
+    size_t page = page_bytes(), bytes = (size_t)c->size * sizeof(struct words);
+    return (bytes + page - 1) / page * page;
+}
+
+/* They begin at the first page of the room. */
+static struct words *words_of(const struct block *first)
+{
+    uintptr_t at = (uintptr_t)driver_room(&driver_launcher, first) + sizeof(struct launcher_room), page = page_bytes();
+    return (struct words *)((at + page - 1) / page * page);
+}
+
+static struct device_word word_at(const struct launcher *l, const _Atomic uint32_t *word, uint64_t run)
+{
+    return (struct device_word){l->at + (uint64_t)((uintptr_t)word - (uintptr_t)l->words), (uint32_t)run};
+}
+
+static bool reached(const _Atomic uint32_t *word, uint64_t run)
+{
+    return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - (uint32_t)run) >= 0;
+}
+
+/* The word that says that the run is over for this rank. */
+static const _Atomic uint32_t *last_word(const weft_exec *x)
+{
+    const struct launcher *l = driver_state(x);
+    const struct words *own = &l->words[x->comm->rank];
+    return x->program->device->mirror ? &own->ended : &l->words[LAUNCHER].done;
+}
+
+/* ---- bind ---- */
+
+static uint64_t room(const weft_exec *x, const struct program *p, bool *shown)
+{
+    (void)p;
+    if (!exec_device_shared(x))
+        return 0;
+    *shown = true; /* the launcher looks at all blocks, and all ranks at the words */
+    return sizeof(struct launcher_room) + (x->comm->rank == LAUNCHER ? words_bytes(x->comm) + page_bytes() : 0);
+}
+
+static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can)
+{
+    struct launcher *l = state;
+    weft_comm *c = x->comm;
+    if (!exec_device_shared(x))
+        return 0;
+    struct device *d = x->device->device;
+    l->words = words_of(c->transport->reach(c->link, LAUNCHER, block_at[LAUNCHER]));
+    int err = d->ops->pin(d, l->words, words_bytes(c), &l->at);
+    struct launcher_room *own = driver_room(&driver_launcher, x->block);
+    if (!err)
+        err = published_make(x, p, &own->published);
+    *can = !err;
+    return err;
+}
+
+int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at)
+{
+    struct launcher *l = p->state;
+    weft_comm *c = x->comm;
+    if (c->rank != LAUNCHER)
+        return 0;
+    const struct published **of = calloc((size_t)c->size, sizeof *of);
+    l->arrived = program_take(p, (size_t)c->size, sizeof *l->arrived);
+    int err = of && l->arrived ? 0 : error_nomem();
+    for (int r = 0; r < c->size && !err; r++) {
+        const struct block *b = c->transport->reach(c->link, r, block_at[r]);
+        of[r] = c->transport->reach(c->link, r,
+                                    ((const struct launcher_room *)driver_room(&driver_launcher, b))->published);
+    }
+    if (!err)
+        err = levels_make(&l->levels, x->device->device, of, c->size);
+    if (!err)
+        err = device_queue_new(x->device->device, &l->queue);
+    if (!err)
+        err = levels_queue(&l->levels, l->queue);
+    if (!err)
+        err = device_queue_close(l->queue);
+    free(of);
+    return err;
+}
+
+void launcher_free(weft_exec *x, struct program *p)
+{
+    struct launcher *l = driver_state_of(p, &driver_launcher);
+    if (!l || !exec_device_shared(x))
+        return;
+    struct device *d = x->device->device;
+    if (l->at)
+        d->ops->unpin(d, l->words);
+    device_queue_free(l->queue);
+    levels_free(&l->levels, d);
+}
+
+/* ---- the run ---- */
+
+static int signal_one(weft_exec *x, void *stream, const _Atomic uint32_t *word)
+{
+    struct device *d = x->device->device;
+    struct device_word w = word_at(driver_state(x), word, x->run);
+    return d->ops->signal(d, stream, &w, 1);
+}
+
+static int await_one(weft_exec *x, void *stream, const _Atomic uint32_t *word)
+{
+    struct device *d = x->device->device;
+    struct device_word w = word_at(driver_state(x), word, x->run);
+    return d->ops->await(d, stream, &w, 1);
+}
+
+/* The launcher's part: waits for all, does all, tells all. */
+static int queue_all(weft_exec *x, void *stream)
+{
+    struct launcher *l = driver_state(x);
+    struct device *d = x->device->device;
+    size_t n = 0;
+    for (int r = 0; r < x->comm->size; r++) {
+        if (r != LAUNCHER)
+            l->arrived[n++] = word_at(l, &l->words[r].arrived, x->run);
+    }
+    int err = n ? d->ops->await(d, stream, l->arrived, n) : 0;
+    err = err ? err : device_queue_run(l->queue, stream);
+    return err ? err : signal_one(x, stream, &l->words[LAUNCHER].done);
+}
+
+static int queue_one(weft_exec *x, void *stream)
+{
+    const struct launcher *l = driver_state(x);
+    const struct words *own = &l->words[x->comm->rank];
+    int err = signal_one(x, stream, &own->arrived);
+    return err ? err : await_one(x, stream, &l->words[LAUNCHER].done);
+}
+
+static int enqueue(weft_exec *x, void *stream)
+{
+    const struct launcher *l = driver_state(x);
+    struct mirror *m = x->program->device->mirror;
+    int err = m ? mirror_in(m, stream) : 0;
+    if (!err)
+        err = x->comm->rank == LAUNCHER ? queue_all(x, stream) : queue_one(x, stream);
+    if (!err && m)
+        err = mirror_out(m, stream);
+    if (!err && m)
+        err = signal_one(x, stream, &l->words[x->comm->rank].ended);
+    return err;
+}
+
+static void start(weft_exec *x)
+{
+    x->program->left = 1;
+    if (enqueue(x, x->device->stream))
+        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+}
+
+static bool pass(weft_exec *x, bool idle)
+{
+    (void)idle;
+    if (core_failed(x->comm->group)) /* then the word says nothing: launcher_release */
+        return false;
+    if (!reached(last_word(x), x->run))
+        return false;
+    for (uint32_t s = 0; s < x->program->nsteps && x->arrivals; s++)
+        if (x->plan->steps[s].kind != PLAN_SEND)
+            arrivals_step(x, s);
+    x->program->left = 0;
+    return true;
+}
+
+/* ---- waiting ---- */
+
+/* Nothing is done before all ranks have come to the run, and the launcher does it. */
+static bool rank_waits(const weft_exec *x, int rank)
+{
+    const struct launcher *l = driver_state(x);
+    return !reached(&l->words[LAUNCHER].done, x->run) &&
+           (rank == LAUNCHER || !reached(&l->words[rank].arrived, x->run));
+}
+
+static bool in_waits(const weft_exec *x, const struct exec_in *in)
+{
+    return rank_waits(x, in->peer);
+}
+
+static bool out_waits(const weft_exec *x, const struct exec_out *out)
+{
+    return rank_waits(x, out->peer);
+}
+
+static int lacking(const weft_exec *x)
+{
+    (void)x;
+    return 1;
+}
+
+/* Either all messages of a run are done, or none is. */
+static struct driver_count count(const weft_exec *x, uint32_t messages)
+{
+    bool over = reached(last_word(x), x->run);
+    return (struct driver_count){over ? messages : 0, over ? messages : 0, over ? messages : 0};
+}
+
+static struct driver_count in_count(const weft_exec *x, const struct exec_in *in)
+{
+    return count(x, in->n);
+}
+
+static struct driver_count out_count(const weft_exec *x, const struct exec_out *out)
+{
+    return count(x, out->n);
+}
+
+/* The number of the last run that was started, for threads that do not hold the progress lock. */
+static uint64_t last_run(const weft_exec *x)
+{
+    return atomic_load_explicit(&x->block->started, memory_order_acquire);
+}
+
+bool launcher_stream_waits(const weft_exec *x, int rank)
+{
+    const struct launcher *l = driver_state(x);
+    uint64_t run = last_run(x);
+    return !reached(&l->words[LAUNCHER].done, run) && (rank == LAUNCHER || !reached(&l->words[rank].arrived, run));
+}
+
+void launcher_release(weft_exec *x)
+{
+    struct launcher *l = x->program->state;
+    if (!exec_device_shared(x) || !l)
+        return;
+    uint64_t run = last_run(x);
+    /* Release: what is behind the waits sees no more than it would have seen. */
+    for (int r = 0; r < x->comm->size && x->comm->rank == LAUNCHER; r++)
+        atomic_store_explicit(&l->words[r].arrived, (uint32_t)run, memory_order_release);
+    atomic_store_explicit(&l->words[LAUNCHER].done, (uint32_t)run, memory_order_release);
+}
+
+const struct driver driver_launcher = {
+    .id = DRIVER_LAUNCHER,
+    .name = "launcher",
+    .what = "kernels of one rank do the work of all ranks on the device",
+    .agreed = true,
+    .copies = true,
+    .on_device = true,
+    .state = sizeof(struct launcher),
+    .room = room,
+    .make = make,
+    .start = start,
+    .enqueue = enqueue,
+    .pass = pass,
+    .in_waits = in_waits,
+    .out_waits = out_waits,
+    .rank_waits = rank_waits,
+    .lacking = lacking,
+    .in_count = in_count,
+    .out_count = out_count,
+};

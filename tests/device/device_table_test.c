@@ -1,0 +1,211 @@
+/* Tables of device work, run by the kernels' bodies on the host, against memory_fold and memory_copy: bit by bit,
+ * except that all NaNs are equal. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/body.h"
+#include "device/device_table.h"
+#include "device_jobs.h"
+#include "memory/memory.h"
+#include "support/suite.h"
+
+static uint64_t launched[DEVICE_KERNELS];
+
+static void table_run(struct device_table *t)
+{
+    size_t bytes, n;
+    assert_int_equal(device_table_close(t), 0);
+    const void *image = device_table_image(t, &bytes);
+    const struct device_launch *l = device_table_launches(t, &n);
+    for (size_t i = 0; i < n; i++) {
+        launched[l[i].kernel]++;
+        for (uint32_t block = 0; block < l[i].blocks; block++)
+            device_body_block(image, &l[i], block);
+    }
+}
+
+/* Tables of one task and of several, with levels, of all that tasks can say. */
+static void random_tasks_match_memory(void **state)
+{
+    (void)state;
+    enum { MOST = 12 };
+    static struct job jobs[MOST];
+    int64_t tables = 0;
+    for (int64_t i = 0; suite_seed(&i, 0, 3000); i++, tables++) {
+        nests_seed = (uint64_t)i * 7919 + 3;
+        struct device_table *t = device_table_new();
+        assert_non_null(t);
+        int n = nests_below(4) ? 1 : 1 + (int)nests_below(MOST);
+        for (int k = 0; k < n; k++) {
+            jobs_make(&jobs[k]);
+            jobs[k].level = (uint32_t)nests_below(3);
+            assert_int_equal(jobs_add(&jobs[k], t, NULL), 0);
+        }
+        table_run(t);
+        device_table_free(t);
+        for (int k = 0; k < n; k++) {
+            jobs_host(&jobs[k]);
+            assert_int_equal(jobs_check(&jobs[k]), 0);
+            jobs_free(&jobs[k]);
+        }
+    }
+    for (int k = 0; k < DEVICE_KERNELS && tables > 1; k++)
+        if (launched[k] < 30)
+            fail_msg("kernel %d was launched %llu times only", k, (unsigned long long)launched[k]);
+}
+
+/* A matrix of rows x columns, cut by rows on one side and by columns on the other, as when a sharding changes: the
+ * pieces of thin columns are joined. */
+static void columns(int64_t rows, int64_t columns, int ranks, int from, int to, bool back)
+{
+    const int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from), part = columns / ranks;
+    unsigned char *whole = malloc((size_t)(rows * columns * 8)), *cut = malloc((size_t)(rows * columns * 8));
+    struct device_table *t = device_table_new();
+    assert_true(whole && cut && t);
+    for (int64_t i = 0; i < rows * columns * ssize; i++)
+        (back ? cut : whole)[i] = (unsigned char)nests_below(256);
+    for (int r = 0; r < ranks; r++) {
+        const int64_t n[2] = {rows, part}, wide = back ? dsize : ssize, thin = back ? ssize : dsize;
+        const int64_t in_whole[2] = {columns * wide, wide}, in_cut[2] = {part * thin, thin};
+        const uint64_t a = (uintptr_t)whole + (uint64_t)(r * part * wide),
+                       b = (uintptr_t)cut + (uint64_t)(r * part * rows * thin);
+        const struct device_operand src = {back ? b : a, back ? in_cut : in_whole, from};
+        const struct device_task task = {
+            .loops = 2, .n = n, .dst = {back ? a : b, back ? in_whole : in_cut, to}, .terms = &src, .nterms = 1};
+        assert_int_equal(device_table_add(t, &task), 0);
+    }
+    table_run(t);
+    size_t launches;
+    device_table_launches(t, &launches);
+    assert_int_equal(launches, 1);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c++) {
+            uint64_t x = 0, found = 0, want = 0;
+            const int64_t w = i * columns + c, k = (c / part * rows + i) * part + c % part;
+            memcpy(&x, back ? cut + k * ssize : whole + w * ssize, (size_t)ssize);
+            memory_cast_one(&want, to, &x, from);
+            memcpy(&found, back ? whole + w * dsize : cut + k * dsize, (size_t)dsize);
+            assert_true(found == want || (jobs_nan(found, to) && jobs_nan(want, to)));
+        }
+    device_table_free(t);
+    free(whole);
+    free(cut);
+}
+
+/* Works whose threads take several units: contiguous ones with a last unit that is not whole, and rows. */
+static void long_works_match_memory(void **state)
+{
+    (void)state;
+    static struct job j;
+    static const int floats[] = {WEFT_F32, WEFT_BF16, WEFT_F16};
+    for (uint32_t k = 0; k < 18; k++) {
+        const int dtype = floats[k % 3];
+        memset(&j, 0, sizeof j);
+        nests_seed = k + 1;
+        nests_dense = true;
+        j.terms = k < 9 ? 1 : k - 7;
+        j.to = k >= 6 && k < 9 ? (dtype == WEFT_F32 ? WEFT_BF16 : WEFT_F32) : dtype;
+        j.op = WEFT_SUM;
+        j.acc = k < 9 ? 0 : WEFT_F32;
+        j.tile.loops = 1 + (int)(k % 2);
+        j.tile.n[0] = k % 2 ? 300 : 1200003;
+        j.tile.n[1] = 4000;
+        for (uint32_t i = 0; i < j.terms; i++)
+            j.dtype[i] = dtype;
+        nests_operand(&j.tile, &j.dst, (int64_t)weft_dtype_size(j.to), false);
+        j.want = nests_twin(&j.dst);
+        for (uint32_t i = 0; i < j.terms; i++)
+            nests_operand(&j.tile, &j.term[i], (int64_t)weft_dtype_size(dtype), true);
+        struct device_table *t = device_table_new();
+        assert_non_null(t);
+        assert_int_equal(jobs_add(&j, t, NULL), 0);
+        table_run(t);
+        device_table_free(t);
+        jobs_host(&j);
+        assert_int_equal(jobs_check(&j), 0);
+        jobs_free(&j);
+    }
+}
+
+static void thin_columns_are_joined(void **state)
+{
+    (void)state;
+    nests_seed = 11;
+    for (int back = 0; back < 2; back++) {
+        columns(1000, 64, 8, WEFT_F32, WEFT_F32, back);
+        columns(20000, 64, 8, WEFT_F32, WEFT_F32, back);
+        columns(20000, 64, 8, WEFT_F32, WEFT_BF16, back);
+        columns(333, 64, 4, WEFT_F32, WEFT_F32, back);
+        columns(77, 8, 8, WEFT_F32, WEFT_F32, back);
+        columns(77, 24, 8, WEFT_U8, WEFT_U8, back);
+        columns(500, 64, 8, WEFT_F32, WEFT_BF16, back);
+        columns(500, 64, 8, WEFT_F16, WEFT_F32, back);
+        columns(500, 24, 8, WEFT_F32, WEFT_F16, back);
+        columns(500, 24, 8, WEFT_F64, WEFT_I16, back);
+    }
+}
+
+/* Work that is too large for one item, whose memory is not there: what the units address is checked. */
+static void large_tasks_are_cut(void **state)
+{
+    (void)state;
+    const uint64_t dst = UINT64_C(1) << 44, src = (UINT64_C(1) << 45) + 4096;
+    const int64_t n[2] = {5, (INT64_C(3) << 30) + 17}, dstride[2] = {n[1] + 31, 1}, sstride[2] = {n[1] + 31, 1};
+    const struct device_operand term = {src, sstride, WEFT_U8};
+    const struct device_task task = {.loops = 2, .n = n, .dst = {dst, dstride, WEFT_U8}, .terms = &term, .nterms = 1};
+    struct device_table *t = device_table_new();
+    assert_non_null(t);
+    assert_int_equal(device_table_add(t, &task), 0);
+    assert_int_equal(device_table_close(t), 0);
+    size_t bytes, launches;
+    const void *image = device_table_image(t, &bytes);
+    const struct device_launch *l = device_table_launches(t, &launches);
+    uint64_t moved = 0;
+    for (size_t i = 0; i < launches; i++) {
+        const struct device_item *before = NULL;
+        for (uint32_t block = 0; block < l[i].blocks; block += 1 + (uint32_t)nests_below(50)) {
+            const struct device_item *it = body_item(image, l[i].first, l[i].n, l[i].blocks, block);
+            const uint32_t u = body_unit(it, block, 0);
+            uint64_t d, s;
+            assert_true(u < it->units && it->units < UINT32_C(1) << 31);
+            body_find(image, it, it->loops, u, &d, &s);
+            assert_true(d - dst == s - src);
+            assert_true((int64_t)(d - dst) < 5 * dstride[0] && (int64_t)((d - dst) % (uint64_t)dstride[0]) < n[1]);
+            if (it != before)
+                moved += (uint64_t)it->units * it->size - (it->rest ? (uint64_t)(it->size - it->rest) : 0);
+            before = it;
+        }
+    }
+    assert_int_equal(moved, 5 * n[1]);
+    device_table_free(t);
+}
+
+/* Nothing to do is no launch. */
+static void empty_tasks_make_no_launch(void **state)
+{
+    (void)state;
+    int32_t x = 7;
+    const int64_t none[1] = {0}, stride[1] = {4};
+    const struct device_operand self = {(uintptr_t)&x, stride, WEFT_I32};
+    const struct device_task empty = {.loops = 1, .n = none, .dst = self, .terms = &self, .nterms = 1};
+    const struct device_task same = {.dst = self, .terms = &self, .nterms = 1};
+    struct device_table *t = device_table_new();
+    size_t n;
+    assert_non_null(t);
+    assert_int_equal(device_table_add(t, &empty), 0);
+    assert_int_equal(device_table_add(t, &same), 0);
+    assert_int_equal(device_table_close(t), 0);
+    device_table_launches(t, &n);
+    assert_int_equal(n, 0);
+    device_table_free(t);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_tasks_match_memory),  cmocka_unit_test(long_works_match_memory),
+        cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
+        cmocka_unit_test(empty_tasks_make_no_launch),
+    };
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}

@@ -1,0 +1,391 @@
+/* The kernels on a real GPU, through weft_cuda.so; run by hand where there is one.
+ *   gpu_bodies check [N]     N random tables (2000), compared with memory/ bit by bit
+ *   gpu_bodies calls         memory, sharing inside the process, pins and words
+ *   gpu_bodies speed [MIB]   speed of copies, casts, folds and transposes (256 MiB), in % of a copy by CUDA itself that
+ *                            reads and writes as many bytes; medians of rounds that take turns
+ * WEFT_MODULES is the folder of the module. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "device/device_queue.h"
+#include "device_jobs.h"
+
+static struct device *device;
+static const struct device_ops *ops;
+static void *stream;
+
+static void must(int e, const char *what)
+{
+    if (e) {
+        fprintf(stderr, "%s: %s\n", what, weft_errmsg());
+        exit(1);
+    }
+}
+
+/* ---- check ---- */
+
+#define ARENA ((size_t)256 << 20)
+static unsigned char *arena;
+static size_t arena_used;
+static uint64_t last_at; /* of the operand that was placed last */
+
+static uint64_t place(const struct operand *o)
+{
+    unsigned char *at = arena + arena_used;
+    arena_used += ((size_t)o->bytes + 511) / 256 * 256;
+    if (arena_used > ARENA) {
+        fprintf(stderr, "the arena is too small\n");
+        exit(1);
+    }
+    must(ops->copy(device, stream, at, o->data, (size_t)o->bytes), "copy");
+    return last_at = (uint64_t)(uintptr_t)at;
+}
+
+static int check(int64_t tables)
+{
+    enum { MOST = 12 };
+    static struct job jobs[MOST];
+    uint64_t at[MOST];
+    int64_t wrong = 0;
+    arena = ops->alloc(device, ARENA);
+    must(arena ? 0 : WEFT_ENOMEM, "alloc");
+    for (int64_t i = 0; i < tables; i++) {
+        nests_seed = (uint64_t)i * 7919 + 3;
+        arena_used = 0;
+        struct device_table *t = device_table_new();
+        must(t ? 0 : error_nomem(), "table");
+        int n = nests_below(4) ? 1 : 1 + (int)nests_below(MOST);
+        for (int k = 0; k < n; k++) {
+            jobs_make(&jobs[k]);
+            jobs[k].level = (uint32_t)nests_below(3);
+            must(jobs_add(&jobs[k], t, place), "add");
+            at[k] = last_at; /* dst is placed after the terms */
+        }
+        must(device_table_close(t), "close");
+        size_t bytes, launches;
+        const void *image = device_table_image(t, &bytes);
+        const struct device_launch *l = device_table_launches(t, &launches);
+        unsigned char *table = arena + arena_used;
+        arena_used += bytes;
+        must(arena_used > ARENA ? error_set(WEFT_ENOMEM, "the arena is too small") : 0, "table");
+        must(ops->copy(device, stream, table, image, bytes), "copy of the table");
+        for (size_t k = 0; k < launches; k++)
+            must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k]), "launch");
+        for (int k = 0; k < n; k++)
+            must(ops->copy(device, stream, jobs[k].dst.data, (void *)(uintptr_t)at[k], (size_t)jobs[k].dst.bytes),
+                 "copy back");
+        must(ops->sync(device, stream), "sync");
+        for (int k = 0; k < n; k++) {
+            jobs_host(&jobs[k]);
+            int64_t bad = jobs_check(&jobs[k]);
+            if (bad)
+                printf("table %lld, job %d: %lld wrong\n", (long long)i, k, (long long)bad);
+            wrong += bad != 0;
+            jobs_free(&jobs[k]);
+        }
+        device_table_free(t);
+    }
+    printf("%lld tables, %lld jobs wrong\n", (long long)tables, (long long)wrong);
+    return wrong != 0;
+}
+
+/* ---- calls ---- */
+
+static void expect(bool is, const char *what)
+{
+    if (!is) {
+        fprintf(stderr, "not so: %s\n", what);
+        exit(1);
+    }
+}
+
+static void memory_calls(void)
+{
+    enum { BYTES = 100000 };
+    static unsigned char host[BYTES];
+    unsigned char *p = ops->alloc(device, BYTES), *bases[2];
+    struct device_share share;
+    expect(p && (uintptr_t)p % 256 == 0, "memory is aligned");
+    memset(host, 1, BYTES);
+    must(ops->copy(device, stream, host, p, BYTES), "copy");
+    must(ops->sync(device, stream), "sync");
+    for (int i = 0; i < BYTES; i++)
+        expect(host[i] == 0, "memory is zero");
+    expect(ops->owner(p + 5) == 0 && ops->owner(host) == -1, "the owner of memory is known");
+    must(ops->share(device, p + 100, &share), "share");
+    expect(share.base <= (uintptr_t)p && share.base + share.bytes >= (uintptr_t)p + BYTES, "all of it is shared");
+    for (int k = 0; k < 2; k++)
+        must(ops->map(device, &share, (void **)&bases[k]), "map");
+    expect((uintptr_t)bases[0] == share.base && bases[1] == bases[0], "this process uses its memory as it is");
+    ops->unmap(device, bases[0]);
+    ops->unmap(device, bases[0]);
+    ops->free(device, p);
+}
+
+/* Pins that are the same, that overlap and that contain each other, given back in another order. */
+static void pin_calls(void)
+{
+    const size_t page = 4096;
+    unsigned char *p = aligned_alloc(65536, 32 * page);
+    uint64_t at[5];
+    bool idle = false, capturing = true;
+    expect(p, "memory");
+    memset(p, 0, 32 * page);
+    must(ops->pin(device, p + 4 * page, 4 * page, &at[0]), "pin");
+    must(ops->pin(device, p + 4 * page, 4 * page, &at[1]), "pin again");
+    must(ops->pin(device, p + 6 * page + 12, 4 * page, &at[2]), "pin that overlaps");
+    must(ops->pin(device, p, 16 * page, &at[3]), "pin around others");
+    must(ops->pin(device, p + 5 * page, 100, &at[4]), "pin inside another one");
+    expect(at[0] == at[1] && at[2] == at[0] + 2 * page + 12 && at[3] + 4 * page == at[0], "addresses are consistent");
+    ops->unpin(device, p + 4 * page);
+    ops->unpin(device, p + 6 * page + 12);
+    ops->unpin(device, p + 5 * page);
+    enum { WORDS = 70 };
+    struct device_word words[WORDS];
+    for (uint32_t k = 0; k < WORDS; k++)
+        words[k] = (struct device_word){at[3] + k * 64, k + 7};
+    must(ops->signal(device, stream, words, 1), "signal");
+    must(ops->signal(device, stream, words, WORDS), "signals");
+    must(ops->await(device, stream, words, WORDS), "await");
+    words[0].value = (uint32_t)-3; /* words wrap round */
+    must(ops->await(device, stream, words, 1), "await");
+    must(ops->capturing(device, stream, &capturing), "capturing");
+    must(ops->sync(device, stream), "sync");
+    must(ops->idle(device, stream, &idle), "idle");
+    expect(idle && !capturing, "the stream is idle");
+    for (uint32_t k = 0; k < WORDS; k++)
+        expect(*(volatile uint32_t *)(p + k * 64) == k + 7, "the words are written");
+    ops->unpin(device, p);
+    ops->unpin(device, p + 4 * page);
+    must(ops->pin(device, p + page, 20 * page, &at[0]), "pin of what was given back");
+    ops->unpin(device, p + page);
+    free(p);
+}
+
+static int calls(void)
+{
+    char text[256];
+    ops->describe(0, text, sizeof text);
+    printf("%s\n", text);
+    memory_calls();
+    pin_calls();
+    return 0;
+}
+
+/* ---- speed ---- */
+
+#define ROUNDS 11
+#define TIMES 10 /* runs of a round, back to back */
+
+static unsigned char *from, *to;
+static int64_t total; /* bytes of `from` and of `to` */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v)
+{
+    qsort(v, ROUNDS, sizeof *v, compare);
+    return v[ROUNDS / 2];
+}
+
+/* moved: bytes that a run reads and writes. */
+static void measure(const char *name, struct device_queue *q, int64_t moved)
+{
+    double mine[ROUNDS], theirs[ROUNDS], begin;
+    must(device_queue_close(q), "close");
+    must(device_queue_run(q, stream), "run");
+    must(ops->sync(device, stream), name);
+    for (int r = 0; r < ROUNDS; r++) {
+        begin = now();
+        for (int k = 0; k < TIMES; k++)
+            must(device_queue_run(q, stream), name);
+        must(ops->sync(device, stream), name);
+        mine[r] = (now() - begin) / TIMES;
+        begin = now();
+        for (int k = 0; k < TIMES; k++)
+            must(ops->copy(device, stream, to, from, (size_t)total), "copy");
+        must(ops->sync(device, stream), "copy");
+        theirs[r] = (now() - begin) / TIMES;
+    }
+    double m = median(mine), t = median(theirs) * (double)moved / (2.0 * (double)total);
+    printf("%-44s %9.1f us %6.1f %%  (%u launches)\n", name, m, 100 * t / m, device_queue_launches(q));
+    fflush(stdout);
+    device_queue_free(q);
+}
+
+static struct device_queue *queue(void)
+{
+    struct device_queue *q;
+    must(device_queue_new(device, &q), "queue");
+    return q;
+}
+
+static void add2(struct device_queue *q, int64_t n0, int64_t n1, uint64_t d, int64_t d0, int64_t d1, int dtype,
+                 uint64_t s, int64_t s0, int64_t s1, int source)
+{
+    const int64_t n[2] = {n0, n1}, ds[2] = {d0, d1}, ss[2] = {s0, s1};
+    const struct device_operand src = {s, ss, source};
+    const struct device_task task = {.loops = 2, .n = n, .dst = {d, ds, dtype}, .terms = &src, .nterms = 1};
+    must(device_queue_add(q, &task), "add");
+}
+
+static uint64_t F(int64_t at)
+{
+    return (uint64_t)(uintptr_t)from + (uint64_t)at;
+}
+
+static uint64_t T(int64_t at)
+{
+    return (uint64_t)(uintptr_t)to + (uint64_t)at;
+}
+
+/* A matrix of rows x columns, split by rows over the ranks, becomes one that is split by columns; or back. */
+static void reshard(const char *name, int64_t columns, int64_t ranks, int dtype, int source, bool back)
+{
+    const int64_t e = (int64_t)weft_dtype_size(source), o = (int64_t)weft_dtype_size(dtype);
+    const int64_t rows = total / (columns * (e > o ? e : o)), r = rows / ranks, c = columns / ranks;
+    struct device_queue *q = queue();
+    for (int64_t a = 0; a < ranks; a++)
+        for (int64_t b = 0; b < ranks; b++)
+            if (back)
+                add2(q, r, c, T((a * r * columns + b * c) * o), columns * o, o, dtype, F((b * rows + a * r) * c * e),
+                     c * e, e, source);
+            else
+                add2(q, r, c, T((b * rows + a * r) * c * o), c * o, o, dtype, F((a * r * columns + b * c) * e),
+                     columns * e, e, source);
+    measure(name, q, rows * columns * (e + o));
+}
+
+static void turn(const char *name, int dtype, int source)
+{
+    const int64_t e = (int64_t)weft_dtype_size(source), o = (int64_t)weft_dtype_size(dtype), columns = 8192;
+    const int64_t rows = total / (columns * (e > o ? e : o));
+    struct device_queue *q = queue();
+    add2(q, columns, rows, T(0), rows * o, o, dtype, F(0), e, columns * e, source);
+    measure(name, q, rows * columns * (e + o));
+}
+
+static void fold(const char *name, int ways, int dtype, int op, int acc)
+{
+    const int64_t e = (int64_t)weft_dtype_size(dtype), n = total / ways / e, stride[1] = {e};
+    struct device_operand terms[16];
+    struct device_queue *q = queue();
+    for (int k = 0; k < ways; k++)
+        terms[k] = (struct device_operand){F(k * n * e), stride, dtype};
+    const struct device_task task = {.loops = 1,
+                                     .n = &n,
+                                     .dst = {T(0), stride, dtype},
+                                     .terms = terms,
+                                     .nterms = (uint32_t)ways,
+                                     .op = op,
+                                     .acc = acc};
+    must(device_queue_add(q, &task), "add");
+    measure(name, q, (ways + 1) * n * e);
+}
+
+/* Tensors of 1 to 64 KiB, log-uniform; 2,000 are about 31 MB. */
+static void many(void)
+{
+    struct device_queue *q = queue();
+    int64_t at = 0;
+    for (int k = 0; k < 2000; k++) {
+        int64_t bytes = (1024 << k % 6) + (1024 << k % 6) * (k * 7919 % 1000) / 1000 / 4 * 4;
+        bytes -= bytes % 4;
+        if (at + bytes > total)
+            break;
+        add2(q, 1, bytes / 4, T(at), bytes, 4, WEFT_F32, F(at), bytes, 4, WEFT_F32);
+        at += bytes;
+    }
+    measure("2000 tensors of 1 to 64 KiB", q, 2 * at);
+    printf("    (%lld bytes)\n", (long long)at);
+}
+
+static void cyclic(const char *name, int64_t block, int64_t ranks)
+{
+    const int64_t n = total / 4 / ranks, blocks = n / block / ranks;
+    struct device_queue *q = queue();
+    for (int64_t a = 0; a < ranks; a++)     /* the rank that has them in one piece */
+        for (int64_t b = 0; b < ranks; b++) /* the rank that gets every ranks-th block */
+            add2(q, blocks, block, T((b * n + a * blocks * block) * 4), block * 4, 4, WEFT_F32,
+                 F((a * n + b * block) * 4), block * ranks * 4, 4, WEFT_F32);
+    measure(name, q, 2 * blocks * block * ranks * ranks * 4);
+}
+
+static int speed(int64_t mib)
+{
+    total = mib << 20;
+    from = ops->alloc(device, (size_t)total);
+    to = ops->alloc(device, (size_t)total);
+    must(from && to ? 0 : WEFT_ENOMEM, "alloc");
+    printf("%lld MiB\n", (long long)mib);
+    struct device_queue *q = queue();
+    add2(q, 1, total / 4, T(0), total, 4, WEFT_F32, F(0), total, 4, WEFT_F32);
+    measure("contiguous", q, 2 * total);
+    q = queue();
+    add2(q, 1, total / 4 - 8, T(4), total, 4, WEFT_F32, F(4), total, 4, WEFT_F32);
+    measure("contiguous, off by 4 on both sides", q, 2 * total);
+    q = queue();
+    add2(q, 1, total / 4 - 8, T(0), total, 4, WEFT_F32, F(4), total, 4, WEFT_F32);
+    measure("contiguous, source off by 4", q, 2 * total);
+    reshard("rows to columns, 8 ranks", 8192, 8, WEFT_F32, WEFT_F32, false);
+    reshard("rows to columns, 2 ranks", 8192, 2, WEFT_F32, WEFT_F32, false);
+    reshard("columns to rows, 8 ranks", 8192, 8, WEFT_F32, WEFT_F32, true);
+    reshard("thin rows to columns, 128 B, 2 ranks", 64, 2, WEFT_F32, WEFT_F32, false);
+    reshard("thin rows to columns, 64 B, 4 ranks", 64, 4, WEFT_F32, WEFT_F32, false);
+    reshard("thin rows to columns, 32 B, 8 ranks", 64, 8, WEFT_F32, WEFT_F32, false);
+    reshard("thin columns to rows, 64 B, 4 ranks", 64, 4, WEFT_F32, WEFT_F32, true);
+    reshard("thin columns to rows, 32 B, 8 ranks", 64, 8, WEFT_F32, WEFT_F32, true);
+    cyclic("block-cyclic, 4 KiB, 8 ranks", 1024, 8);
+    cyclic("block-cyclic, 64 B, 8 ranks", 16, 8);
+    reshard("f32 to bf16, rows to columns, 8 ranks", 8192, 8, WEFT_BF16, WEFT_F32, false);
+    reshard("f32 to f16, rows to columns, 8 ranks", 8192, 8, WEFT_F16, WEFT_F32, false);
+    reshard("bf16 to f32, rows to columns, 8 ranks", 8192, 8, WEFT_F32, WEFT_BF16, false);
+    reshard("f32 to bf16, thin, 8 ranks", 64, 8, WEFT_BF16, WEFT_F32, false);
+    reshard("f32 to f8e4m3, rows to columns, 8 ranks", 8192, 8, WEFT_F8E4M3, WEFT_F32, false);
+    fold("sum of 8, f32", 8, WEFT_F32, WEFT_SUM, WEFT_F32);
+    fold("sum of 8, bf16", 8, WEFT_BF16, WEFT_SUM, WEFT_F32);
+    fold("sum of 2, f32", 2, WEFT_F32, WEFT_SUM, WEFT_F32);
+    fold("max of 8, f32", 8, WEFT_F32, WEFT_MAX, WEFT_F32);
+    fold("sum of 8, i32", 8, WEFT_I32, WEFT_SUM, WEFT_I32);
+    turn("transpose, f32", WEFT_F32, WEFT_F32);
+    turn("transpose, f64", WEFT_F64, WEFT_F64);
+    turn("transpose, bf16", WEFT_BF16, WEFT_BF16);
+    turn("transpose, u8", WEFT_U8, WEFT_U8);
+    turn("transpose, f32 to bf16", WEFT_BF16, WEFT_F32);
+    many();
+    ops->free(device, from);
+    ops->free(device, to);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    const int64_t n = argc > 2 ? atoll(argv[2]) : 0;
+    must(device_open("gpu_bodies", WEFT_MEMORY_CUDA, 0, getenv("WEFT_MODULES"), &device), "open");
+    ops = device->ops;
+    must(ops->stream_open(device, &stream), "stream");
+    if (!strcmp(what, "check"))
+        return check(n ? n : 2000);
+    if (!strcmp(what, "calls"))
+        return calls();
+    if (!strcmp(what, "speed"))
+        return speed(n ? n : 256);
+    fprintf(stderr, "usage: gpu_bodies check [N] | calls | speed [MIB]\n");
+    return 2;
+}

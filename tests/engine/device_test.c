@@ -1,0 +1,342 @@
+/* Execs whose memory is on a device, on the simulated one unless WEFT_DEVICE says otherwise: which form they get, runs
+ * in the order of streams, other buffers, refusals, and ranks that die while a stream waits for them. The property
+ * campaign (property_device) has the pairs of layouts. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "support/clock.h"
+#include "support/conformance.h"
+#include "support/ranks.h"
+#include "support/suite.h"
+
+enum { RANKS = 4, COUNT = 1024, STREAMS = 16, RUNS = 20 };
+
+/* A rank with a device, a stream, and an exec on it. */
+struct side {
+    struct device *device;
+    void *stream;
+    float *src, *dst; /* on the device */
+    weft_layout *from, *to;
+    weft_plan *plan;
+    weft_exec *exec;
+};
+
+static int device_memory(weft_comm *c, size_t bytes, float **out)
+{
+    void *memory = NULL;
+    int err = weft_comm_alloc(c, bytes, WEFT_MEMORY_CUDA, 0, &memory);
+    *out = memory;
+    return err;
+}
+
+static weft_view view_of(float *data, size_t count)
+{
+    weft_view v = WEFT_VIEW(data, count * sizeof *data);
+    v.memory = WEFT_MEMORY_CUDA;
+    return v;
+}
+
+static int lower(struct side *s, weft_comm *c, const char *from, const char *to)
+{
+    int err = weft_layout_parse(from, &s->from);
+    err = err ? err : weft_layout_parse(to, &s->to);
+    weft_move move = {.src = s->from, .dst = s->to};
+    return err ? err : weft_lower(&move, 1, weft_comm_rank(c), NULL, &s->plan);
+}
+
+static int open_side(struct side *s, weft_comm *c, const char *from, const char *to, const char *ways)
+{
+    weft_local in, out;
+    weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
+    opts.ways = ways;
+    *s = (struct side){.device = NULL};
+    int err = device_open("test", WEFT_MEMORY_CUDA, 0, getenv("WEFT_MODULES"), &s->device);
+    err = err ? err : s->device->ops->stream_open(s->device, &s->stream);
+    err = err ? err : lower(s, c, from, to);
+    err = err ? err : weft_layout_local(s->from, weft_comm_rank(c), &in);
+    err = err ? err : weft_layout_local(s->to, weft_comm_rank(c), &out);
+    err = err ? err : device_memory(c, (size_t)in.bytes, &s->src);
+    err = err ? err : device_memory(c, (size_t)out.bytes, &s->dst);
+    weft_view src = view_of(s->src, (size_t)in.count), dst = view_of(s->dst, (size_t)out.count);
+    return err ? err : weft_bind(s->plan, c, &src, &dst, &opts, &s->exec);
+}
+
+static void close_side(struct side *s, weft_comm *c)
+{
+    weft_exec_close(s->exec);
+    weft_plan_free(s->plan);
+    weft_layout_free(s->from);
+    weft_layout_free(s->to);
+    weft_comm_free(c, s->src);
+    weft_comm_free(c, s->dst);
+    if (s->stream)
+        s->device->ops->stream_close(s->device, s->stream);
+    if (s->device)
+        s->device->ops->close(s->device);
+}
+
+static int copy(struct side *s, void *dst, const void *src, size_t bytes)
+{
+    return s->device->ops->copy(s->device, s->stream, dst, src, bytes);
+}
+
+static int sync_side(struct side *s)
+{
+    return s->device->ops->sync(s->device, s->stream);
+}
+
+/* Host memory that streams copy from and to while the caller goes on. */
+static void *pinned(struct side *s, size_t bytes)
+{
+    uint64_t at;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+    void *memory = aligned_alloc(page, whole);
+    return memory && !s->device->ops->pin(s->device, memory, whole, &at) ? memory : NULL;
+}
+
+static void unpinned(struct side *s, void *memory)
+{
+    s->device->ops->unpin(s->device, memory);
+    free(memory);
+}
+
+/* ---- forms ---- */
+
+#define ROWS "f32[4096/x] @x4"
+#define SHIFT "f32[4096/x] @x4=1,2,3,0"
+
+static bool explains(weft_exec *x, const char *text)
+{
+    char buf[4096];
+    size_t len;
+    return !weft_exec_explain(x, false, buf, sizeof buf, &len) && strstr(buf, text);
+}
+
+static void run_both_forms(struct ranks_rank *r)
+{
+    for (int form = 0; form < 2; form++) {
+        struct side s;
+        float host[COUNT];
+        RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, form ? "-launcher" : ""));
+        RANKS_CHECK(r, explains(s.exec, "kernels of one rank") == !form);
+        for (int run = 0; run < 3; run++) {
+            for (int i = 0; i < COUNT; i++)
+                host[i] = (float)(1000 * r->rank + i + run);
+            RANKS_OK(r, copy(&s, s.src, host, sizeof host));
+            RANKS_OK(r, sync_side(&s));
+            RANKS_OK(r, weft_exec_run(s.exec));
+            RANKS_OK(r, copy(&s, host, s.dst, sizeof host));
+            RANKS_OK(r, sync_side(&s));
+            int from = (r->rank + RANKS - 1) % RANKS;
+            for (int i = 0; i < COUNT; i++)
+                RANKS_CHECK(r, host[i] == (float)(1000 * from + i + run));
+        }
+        close_side(&s, r->comm);
+    }
+}
+
+static void both_forms_move_the_data(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, run_both_forms, NULL, NULL);
+}
+
+/* ---- streams ---- */
+
+/* What is in the stream before a run is in its data, and what is behind sees its result, without a wait of the host. A
+ * run that begins too early, or ends too late, gives a value of another run. */
+static void run_in_stream_order(struct ranks_rank *r)
+{
+    struct side s;
+    RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, r->arg));
+    float(*in)[COUNT] = pinned(&s, RUNS * sizeof *in), (*out)[COUNT] = pinned(&s, RUNS * sizeof *out);
+    RANKS_CHECK(r, in && out);
+    for (int run = 0; run < RUNS; run++)
+        for (int i = 0; i < COUNT; i++)
+            in[run][i] = (float)(10000 * run + 1000 * r->rank + i);
+    for (int run = 0; run < RUNS; run++) {
+        RANKS_OK(r, copy(&s, s.src, in[run], sizeof in[run]));
+        RANKS_OK(r, weft_exec_start_on(s.exec, s.stream));
+        RANKS_OK(r, copy(&s, out[run], s.dst, sizeof out[run]));
+    }
+    RANKS_OK(r, sync_side(&s));
+    RANKS_OK(r, weft_exec_wait(s.exec, WEFT_DEADLINE));
+    int from = (r->rank + RANKS - 1) % RANKS;
+    for (int run = 0; run < RUNS; run++)
+        for (int i = 0; i < COUNT; i++)
+            RANKS_CHECK(r, out[run][i] == (float)(10000 * run + 1000 * from + i));
+    weft_exec_info info = WEFT_EXEC_INFO_INIT;
+    RANKS_OK(r, weft_exec_stats(s.exec, &info));
+    RANKS_CHECK(r, info.runs == RUNS);
+    unpinned(&s, in);
+    unpinned(&s, out);
+    close_side(&s, r->comm);
+}
+
+static void runs_keep_the_order_of_a_stream(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, run_in_stream_order, (void *)(uintptr_t) "", NULL);
+    ranks_run(RANKS, NULL, run_in_stream_order, (void *)(uintptr_t) "-launcher", NULL);
+}
+
+/* Many execs, each on a stream of its own, started in another order on each rank. */
+static void run_many_streams(struct ranks_rank *r)
+{
+    struct side s[STREAMS];
+    float in[COUNT];
+    for (int k = 0; k < STREAMS; k++)
+        RANKS_OK(r, open_side(&s[k], r->comm, ROWS, SHIFT, ""));
+    float(*out)[COUNT] = pinned(&s[0], STREAMS * sizeof *out);
+    RANKS_CHECK(r, out);
+    for (int turn = 0; turn < 5; turn++) {
+        for (int i = 0; i < STREAMS; i++) {
+            int k = (i * (2 * r->rank + 1) + turn) % STREAMS;
+            for (int e = 0; e < COUNT; e++)
+                in[e] = (float)(turn * 100000 + k * 5000 + r->rank * 1000 + e);
+            RANKS_OK(r, copy(&s[k], s[k].src, in, sizeof in));
+            RANKS_OK(r, sync_side(&s[k]));
+            RANKS_OK(r, weft_exec_start_on(s[k].exec, s[k].stream));
+            RANKS_OK(r, copy(&s[k], out[k], s[k].dst, sizeof out[k]));
+        }
+        for (int k = 0; k < STREAMS; k++) {
+            RANKS_OK(r, sync_side(&s[k]));
+            int from = (r->rank + RANKS - 1) % RANKS;
+            for (int e = 0; e < COUNT; e++)
+                RANKS_CHECK(r, out[k][e] == (float)(turn * 100000 + k * 5000 + from * 1000 + e));
+        }
+    }
+    unpinned(&s[0], out);
+    for (int k = 0; k < STREAMS; k++)
+        close_side(&s[k], r->comm);
+}
+
+static void execs_on_many_streams_go_in_any_order(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, run_many_streams, NULL, NULL);
+}
+
+/* ---- other buffers ---- */
+
+static void run_rebound(struct ranks_rank *r)
+{
+    struct side s;
+    float *src, *dst, host[COUNT];
+    RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, r->arg));
+    RANKS_OK(r, device_memory(r->comm, sizeof host, &src));
+    RANKS_OK(r, device_memory(r->comm, sizeof host, &dst));
+    weft_view from = view_of(src, COUNT), to = view_of(dst, COUNT);
+    RANKS_OK(r, weft_exec_run(s.exec));
+    RANKS_OK(r, weft_exec_rebind(s.exec, &from, &to));
+    for (int i = 0; i < COUNT; i++)
+        host[i] = (float)(r->rank * 1000 + i);
+    RANKS_OK(r, copy(&s, src, host, sizeof host));
+    RANKS_OK(r, sync_side(&s));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    RANKS_OK(r, copy(&s, host, dst, sizeof host));
+    RANKS_OK(r, sync_side(&s));
+    int peer = (r->rank + RANKS - 1) % RANKS;
+    for (int i = 0; i < COUNT; i++)
+        RANKS_CHECK(r, host[i] == (float)(peer * 1000 + i));
+    close_side(&s, r->comm);
+    weft_comm_free(r->comm, src);
+    weft_comm_free(r->comm, dst);
+}
+
+static void an_exec_is_bound_to_other_buffers(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, run_rebound, (void *)(uintptr_t) "", NULL);
+    ranks_run(RANKS, NULL, run_rebound, (void *)(uintptr_t) "-launcher", NULL);
+}
+
+/* ---- refusals ---- */
+
+static void refuse_all(struct ranks_rank *r)
+{
+    struct side s = {.device = NULL};
+    float host[COUNT] = {0}, other[COUNT];
+    RANKS_OK(r, lower(&s, r->comm, ROWS, SHIFT));
+    weft_view src = WEFT_VIEW(host, sizeof host), dst = WEFT_VIEW(other, sizeof other);
+    RANKS_OK(r, weft_bind(s.plan, r->comm, &src, &dst, NULL, &s.exec));
+    RANKS_CHECK(r, weft_exec_start_on(s.exec, NULL) == WEFT_EUNSUPPORTED && strstr(weft_errmsg(), "host memory"));
+    RANKS_OK(r, device_memory(r->comm, sizeof host, &s.src));
+    weft_view on_device = view_of(s.src, COUNT);
+    RANKS_CHECK(r, weft_exec_rebind(s.exec, &on_device, &dst) == WEFT_EUNSUPPORTED &&
+                       strstr(weft_errmsg(), "bind the plan again"));
+    RANKS_OK(r, weft_exec_run(s.exec)); /* it is as it was */
+    weft_exec *x;
+    on_device.device = 7;
+    int err = weft_bind(s.plan, r->comm, &on_device, &dst, NULL, &x);
+    RANKS_CHECK(r, err == WEFT_EINVAL && strstr(weft_errmsg(), "no device 7"));
+    on_device.device = 0;
+    on_device.memory = 5;
+    err = weft_bind(s.plan, r->comm, &on_device, &dst, NULL, &x);
+    RANKS_CHECK(r, err == WEFT_EUNSUPPORTED && strstr(weft_errmsg(), "kind 5"));
+    on_device = view_of(s.src, COUNT - 1); /* too small */
+    err = weft_bind(s.plan, r->comm, &on_device, &dst, NULL, &x);
+    RANKS_CHECK(r, err == WEFT_EINVAL && strstr(weft_errmsg(), "are needed"));
+    close_side(&s, r->comm);
+}
+
+static void what_cannot_be_done_is_refused(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, refuse_all, NULL, NULL);
+}
+
+/* ---- deaths ---- */
+
+/* Rank 2 dies after some runs. The others have a run on a stream that waits for it, and sit in the stream's wait. */
+static void lose_a_rank(struct ranks_rank *r)
+{
+    struct side s;
+    RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, ""));
+    for (int run = 0; run < 3; run++)
+        RANKS_OK(r, weft_exec_run(s.exec));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
+    if (r->rank == 2)
+        kill(getpid(), SIGKILL);
+    int64_t begin = clock_now();
+    RANKS_OK(r, weft_exec_start_on(s.exec, s.stream));
+    RANKS_OK(r, sync_side(&s));
+    RANKS_CHECK(r, clock_now() - begin < INT64_C(2000000000));
+    int err = weft_exec_start_on(s.exec, s.stream);
+    RANKS_CHECK(r, err == WEFT_EPEER && strstr(weft_errmsg(), "rank 2"));
+    close_side(&s, r->comm);
+}
+
+static void a_death_releases_streams_that_wait(void **state)
+{
+    (void)state;
+    const char *on = ranks_on;
+    bool forked = ranks_forked;
+    ranks_on = "shm";
+    ranks_forked = true;
+    for (int i = 0; i < 3; i++)
+        ranks_run_but(RANKS, NULL, lose_a_rank, NULL, 2);
+    ranks_on = on;
+    ranks_forked = forked;
+}
+
+int main(int argc, char **argv)
+{
+    setenv("WEFT_DEVICE", "sim", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_forms_move_the_data),
+        cmocka_unit_test(runs_keep_the_order_of_a_stream),
+        cmocka_unit_test(execs_on_many_streams_go_in_any_order),
+        cmocka_unit_test(an_exec_is_bound_to_other_buffers),
+        cmocka_unit_test(what_cannot_be_done_is_refused),
+    };
+    const struct CMUnitTest deaths[] = {cmocka_unit_test(a_death_releases_streams_that_wait)};
+    return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_ONCE(deaths));
+}

@@ -1,0 +1,103 @@
+/* The property campaign with memory on a device: ranks that are processes, and then threads, since a process that has
+ * used a GPU cannot be forked; all sides on the device, or some of them; done by the launcher, or mirrored on the host.
+ * The device is the simulated one, unless WEFT_DEVICE says otherwise. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "property_device.h"
+#include "property_processes.h"
+#include "property_report.h"
+#include "property_runs.h"
+#include "support/property_random.h"
+#include "support/share.h"
+#include "support/suite.h"
+
+#define DEVICE_RANKS 8
+
+static const char *program;
+static struct trial_groups engine;
+static struct process_groups groups;
+static int64_t launched, mirrored;
+
+static bool run_on_threads(struct trial_job *j, bool *refused, struct why *why)
+{
+    return trial_run(&engine, j, refused, why);
+}
+
+static bool run_on_processes(struct trial_job *j, bool *refused, struct why *why)
+{
+    return processes_run(&groups, j, refused, why);
+}
+
+static bool law_run(const struct property_case *c, struct why *why)
+{
+    int size = c->on > case_world(c) ? c->on : case_world(c);
+    if (c->processes)
+        return processes_get(&groups, size, why) && runs_law(c, size, NULL, run_on_processes, why);
+    struct trial_group *group = trial_group_for(&engine, case_world(c), why);
+    return group && runs_law(c, group->size, group, run_on_threads, why);
+}
+
+static bool processes;
+
+static void one_case(int64_t number)
+{
+    struct property_case c;
+    random_case(RUNS_SEED, number, &c);
+    if (case_world(&c) > DEVICE_RANKS)
+        return;
+    runs_pick_algorithm(&c);
+    c.device = true;
+    c.processes = processes;
+    c.private = c.seed / 8 % 3 == 0;
+    c.on = c.processes ? 0 : trial_size[trial_group_number(case_world(&c))];
+    runs_seen.cases++;
+    *(*device_sides_ways(&c) ? &mirrored : &launched) += 1;
+    report_law(program, law_run, c);
+}
+
+static void campaign(const char *where)
+{
+    int64_t n = runs_seen.cases + test_share(1000, 25000);
+    report_install(); /* in place of cmocka's */
+    for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
+        one_case(i);
+    runs_judge(where);
+    print_message("%lld by the launcher, %lld mirrored on the host\n", (long long)launched, (long long)mirrored);
+    assert_true(launched > n / 3 && mirrored > n / 6);
+}
+
+static void random_cases_run_right_on_processes(void **state)
+{
+    (void)state;
+    processes = true;
+    campaign("processes with memory on a device");
+    processes_close(&groups);
+}
+
+static void random_cases_run_right_on_threads(void **state)
+{
+    (void)state;
+    processes = false;
+    campaign("threads with memory on a device");
+    trial_close(&engine);
+}
+
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    setenv("WEFT_DEVICE", "sim", 0);
+    if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9') {
+        int code = report_range(argv, one_case);
+        trial_close(&engine);
+        processes_close(&groups);
+        return code;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_run_right_on_processes),
+                                       cmocka_unit_test(random_cases_run_right_on_threads)};
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
