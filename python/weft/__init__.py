@@ -17,6 +17,7 @@ from ._arrays import Bits, bits
 from ._arrivals import Arrival, Arrivals
 from ._checkpoint import CheckpointInfo, checkpoint_rules, reshard_checkpoint
 from ._comm import DEADLINE, FOREVER, Comm, open
+from ._device import DeviceArray
 from ._errors import (
     ArrayError,
     BusyError,
@@ -58,6 +59,7 @@ __all__ = [
     "BusyError",
     "CheckpointInfo",
     "Comm",
+    "DeviceArray",
     "Dim",
     "Error",
     "Exchange",

@@ -1,4 +1,4 @@
-"""Arrays of whichever library, as memory that weft.h can be given: address, element type, shape and strides."""
+"""Arrays of whichever library, as memory that weft.h can be given: address, element type, shape, strides and device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from . import _dtypes
 from ._errors import ArrayError, UnsupportedError
 from ._layout import Layout, Local
-from ._weft import ffi
+from ._weft import ffi, lib
 
 __all__ = ["Bits", "bits"]
 
@@ -22,8 +22,12 @@ _capsule_valid = ctypes.pythonapi.PyCapsule_IsValid
 _capsule_valid.restype = ctypes.c_int
 _capsule_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
+DLPACK_CUDA = 2
 _DLPACK_CPU = (1, 3, 11)  # host memory, also where a GPU may reach it
 _DLPACK_READ_ONLY = 1
+_NO_ORDER = -1  # a stream of DLPack: the caller orders its accesses itself
+_HOST: int = lib.WEFT_MEMORY_HOST
+CUDA: int = lib.WEFT_MEMORY_CUDA
 
 
 class Bits(NamedTuple):
@@ -43,7 +47,8 @@ def bits(array: Any, dtype: str) -> Bits:
 
 
 class Memory(NamedTuple):
-    """Where an array's elements are. Strides are in bytes; ``keep`` is what keeps the memory alive."""
+    """Where an array's elements are. Strides are in bytes; ``keep`` is what keeps the memory alive. ``order`` is the array
+    that says which stream the work on it is in: a torch tensor, or one whose interface has a stream."""
 
     address: int
     dtype: str
@@ -52,6 +57,13 @@ class Memory(NamedTuple):
     itemsize: int
     writable: bool
     keep: Any
+    kind: int = _HOST  # enum weft_memory
+    device: int = 0
+    order: Any = None
+
+    @property
+    def on_device(self) -> bool:
+        return self.kind != _HOST
 
     @property
     def bytes(self) -> int:
@@ -95,9 +107,11 @@ def is_torch(array: Any) -> bool:
 def _of_torch(tensor: Any) -> Memory:
     if hasattr(tensor, "to_local"):
         raise ArrayError("this is a DTensor: give its local part, tensor.to_local()")
-    if tensor.device.type != "cpu":
+    cuda = bool(tensor.is_cuda)
+    if not cuda and tensor.device.type != "cpu" or cuda and getattr(sys.modules["torch"].version, "hip", None):
         raise UnsupportedError(
-            f"the tensor is on {tensor.device}: weft moves host memory; copy it into comm.empty(layout, torch=True), and bind that"
+            f"the tensor is on {tensor.device}{' of ROCm' * cuda}: weft moves memory of the host and of CUDA devices; copy it into "
+            "comm.empty(layout, torch=True), and bind that"
         )
     if str(tensor.layout) != "torch.strided":
         raise UnsupportedError(f"the tensor is {tensor.layout}: weft moves strided ones")
@@ -114,19 +128,108 @@ def _of_torch(tensor: Any) -> Memory:
         size,
         True,
         tensor.detach(),  # shares the memory, and keeps it where tensor.data is set to something else
+        CUDA if cuda else _HOST,
+        int(tensor.device.index or 0) if cuda else 0,
+        tensor if cuda else None,
     )
+
+
+def _dense_strides(shape: Tuple[int, ...], itemsize: int) -> Tuple[int, ...]:
+    strides, step = [0] * len(shape), itemsize
+    for i in reversed(range(len(shape))):
+        strides[i] = step
+        step *= shape[i]
+    return tuple(strides)
+
+
+# ---- CUDA's array interface ----
+
+
+def interface_stream(interface: Any) -> Optional[int]:
+    """The stream that ``__cuda_array_interface__`` names; None: there is nothing to wait for."""
+    stream = interface.get("stream")
+    if stream is None:
+        return None
+    if int(stream) == 0:
+        raise ArrayError("__cuda_array_interface__ has stream 0, which its rules forbid: 1 is the default stream, 2 that of the thread")
+    return int(stream)
+
+
+def _interface_device(array: Any) -> int:
+    """The number of the array's device; -1: the driver is asked."""
+    if hasattr(array, "__dlpack_device__"):
+        return int(array.__dlpack_device__()[1])
+    number = getattr(getattr(array, "device", None), "id", None)  # as of CuPy
+    return number if isinstance(number, int) else -1
+
+
+def _of_cuda_interface(array: Any, interface: Any) -> Memory:
+    version = int(interface.get("version", 0))
+    if version < 2:
+        raise UnsupportedError(f"__cuda_array_interface__ has version {version}: weft knows 2 and 3")
+    if interface.get("mask") is not None:
+        raise UnsupportedError("__cuda_array_interface__ has a mask: weft moves arrays without one")
+    try:
+        dtype = _dtypes.of_numpy(interface["typestr"])
+    except ArrayError:
+        if hasattr(array, "__dlpack__"):  # bf16 and f8 have no typestr
+            inner = _of_dlpack(array)
+            return inner if interface_stream(interface) is None else inner._replace(order=array)
+        raise ArrayError(
+            f"__cuda_array_interface__ has elements of the type {interface['typestr']}, which weft does not know: bf16 and f8 have no "
+            "name there; give the bits as unsigned integers in weft.bits(array, 'bf16'), or an array that speaks DLPack"
+        ) from None
+    size, shape = _dtypes.size_of(dtype), tuple(int(n) for n in interface["shape"])
+    strides = interface.get("strides")
+    address, read_only = interface["data"]
+    device = _interface_device(array)
+    return Memory(
+        int(address or 0),
+        dtype,
+        shape,
+        _dense_strides(shape, size) if strides is None else tuple(int(s) for s in strides),
+        size,
+        not read_only,
+        array,
+        CUDA if device >= 0 else lib.WEFT_MEMORY_ANY,
+        max(0, device),
+        None if interface_stream(interface) is None else array,
+    )
+
+
+# ---- DLPack ----
+
+
+def _dlpack_kind(array: Any) -> Tuple[int, int]:
+    """The kind of memory, and the device."""
+    kind, number = (int(n) for n in array.__dlpack_device__())
+    if kind in _DLPACK_CPU:
+        return _HOST, 0
+    if kind == DLPACK_CUDA:
+        return CUDA, number
+    raise UnsupportedError(
+        f"the array is on a device of DLPack's type {kind}: weft moves memory of the host and of CUDA devices"
+        + " that is not managed" * (kind == 13)
+    )
+
+
+def _capsule_of(array: Any, kind: int) -> Any:
+    """Bind does not touch the elements, so the array's library need not wait for anything: a run is ordered when it starts."""
+    how = {"stream": _NO_ORDER} if kind == CUDA else {}
+    if kind == CUDA and hasattr(array, "block_until_ready"):  # JAX's never change: what is computed now stays
+        array.block_until_ready()
+        how = {}
+    try:
+        return array.__dlpack__(max_version=(1, 0), **how)
+    except TypeError:  # of before DLPack 1.0
+        return array.__dlpack__(**how)
 
 
 def _of_dlpack(array: Any) -> Memory:
     if hasattr(array, "addressable_shards") and len(array.sharding.device_set) > 1:
         raise ArrayError("this is a jax.Array on several devices: weft.jax_local(array) is this process's part of it")
-    device = array.__dlpack_device__()
-    if int(device[0]) not in _DLPACK_CPU:
-        raise UnsupportedError(f"the array is on a device of DLPack's type {int(device[0])}: weft moves host memory")
-    try:
-        capsule = array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # of before DLPack 1.0
-        capsule = array.__dlpack__()
+    kind, device = _dlpack_kind(array)
+    capsule = _capsule_of(array, kind)
     # The capsule is kept, and not consumed: its end hands the memory back.
     if _capsule_valid(capsule, b"dltensor_versioned"):
         managed = ffi.cast("DLManagedTensorVersioned *", _capsule_pointer(capsule, b"dltensor_versioned"))
@@ -139,19 +242,16 @@ def _of_dlpack(array: Any) -> Memory:
     size = _dtypes.size_of(dtype)
     shape: Tuple[int, ...] = tuple(t.shape[i] for i in range(t.ndim))
     if t.strides == ffi.NULL:
-        strides, step = [0] * len(shape), size
-        for i in reversed(range(len(shape))):
-            strides[i] = step
-            step *= shape[i]
+        strides = _dense_strides(shape, size)
     else:
-        strides = [t.strides[i] * size for i in range(t.ndim)]
+        strides = tuple(t.strides[i] * size for i in range(t.ndim))
     address = int(ffi.cast("uintptr_t", t.data)) + t.byte_offset
-    return Memory(address, dtype, shape, tuple(strides), size, writable, (capsule, array))
+    return Memory(address, dtype, shape, strides, size, writable, (capsule, array), kind, device)
 
 
 def memory_of(array: Any) -> Memory:
-    """The memory of an array of NumPy, PyTorch or JAX, or of whatever speaks ``__array_interface__``, the buffer protocol
-    or DLPack. Nothing is copied."""
+    """The memory of an array of NumPy, PyTorch, CuPy or JAX, or of whatever speaks ``__array_interface__``,
+    ``__cuda_array_interface__``, the buffer protocol or DLPack. Nothing is copied."""
     if isinstance(array, Memory):
         return array
     if isinstance(array, Bits):
@@ -161,6 +261,10 @@ def memory_of(array: Any) -> Memory:
         return _of_numpy(array)
     if is_torch(array):
         return _of_torch(array)
+    if not hasattr(array, "block_until_ready"):  # JAX's arrays say more by DLPack: bf16, and whether they are sharded
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is not None:
+            return _of_cuda_interface(array, interface)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _of_dlpack(array)
     # NumPy's array holds what it was made of; so a bytearray keeps its size and a map stays while it is in use.
@@ -174,6 +278,14 @@ def memory_of(array: Any) -> Memory:
             "numpy.asarray makes one of numbers and lists"
         ) from None
     return _of_numpy(np.asarray(buffer))
+
+
+def host_memory_of(array: Any, what: str) -> Memory:
+    """The memory of an array, which has to be the host's."""
+    memory = memory_of(array)
+    if memory.on_device:
+        raise UnsupportedError(f"{what}: the array is on a device: copy it into host memory first")
+    return memory
 
 
 def _advice(memory: Memory, which: Layout, local: Local, write: bool) -> str:

@@ -68,7 +68,7 @@ def _like(x: Any, dtype: str, shape: Tuple[int, ...]) -> Any:
     if is_torch(x):
         import torch
 
-        return torch.empty(shape, dtype=_dtypes.to_torch(dtype))
+        return torch.empty(shape, dtype=_dtypes.to_torch(dtype), device=x.device)
     return np.empty(shape, _dtypes.to_numpy(dtype))
 
 
@@ -91,6 +91,8 @@ def _dense(memory: Optional[Memory]) -> Optional[Memory]:
     """The memory, or a copy of it where a plan could not be bound to it."""
     if memory is None or memory.dense and not memory.address % memory.itemsize:
         return memory
+    if memory.on_device:
+        raise ArrayError("a collective by name needs dense arrays on a device: bind a plan to strided ones, or make a dense copy")
     return _copy(memory)
 
 
@@ -101,7 +103,8 @@ def _overlap(a: Memory, b: Memory) -> bool:
 class Collectives:
     """The collectives of a comm. All ranks call them in the same order, with arrays of the same dtype and shape.
 
-    Each returns a new array, a torch tensor for one and else NumPy's, or ``out``, which may be the array itself.
+    Each returns a new array, a torch tensor for one and else NumPy's, or ``out``, which may be the array itself. Arrays on a
+    device are bound for each call, and what is returned is on the device, too. All ranks give arrays of one kind, the host's or a device's.
     """
 
     _plans: Any
@@ -206,6 +209,10 @@ class Collectives:
                 gone.bound.close()
                 self._known = {k: v for k, v in self._known.items() if v.room is not gone}
 
+    def _on_device(self, dtype: str, shape: Tuple[int, ...], device: int) -> Any:
+        which = f"{dtype}[{','.join(map(str, shape))}] @x1={self._rank}"
+        return self.empty(which, device=f"cuda:{device}")  # type: ignore[attr-defined]
+
     def _own(self, which: Any) -> "Optional[np.ndarray[Any, Any]]":
         bytes_here = which.local(self._rank).bytes
         if not bytes_here:
@@ -251,6 +258,8 @@ class Collectives:
         if shape is None:
             target = out = None
         else:
+            if out is None and given.on_device and not is_torch(like):
+                out = self._on_device(given.dtype, shape, given.device)
             out = _like(like, given.dtype, shape) if out is None else out
             target = memory_of(out)
             if target.dtype == _dtypes.bits_of(given.dtype):
@@ -264,7 +273,9 @@ class Collectives:
             count //= n
         what = {"kind": kind, "dtype": given.dtype, "count": count, "op": op, "root": root, "to": to}
         size = count * given.itemsize * (1 if kind in ("broadcast", "reduce", "allreduce", "permute") else n)
-        if size <= _SMALL:
+        if given.on_device or target is not None and target.on_device:
+            self._run_large(what, here, target)
+        elif size <= _SMALL:
             room = self._run_small(size, what, here, target)
             if type(like) is np.ndarray and room.dst is not None and shape is not None:
                 src = room.src.view(like.dtype).reshape(like.shape) if sends and room.src is not None else None
@@ -319,6 +330,8 @@ class Collectives:
         src, dst = _dense(here), _dense(target)
         if src is not None and dst is not None and _overlap(src, dst):
             if src.address != dst.address or what["kind"] not in ("allreduce", "broadcast"):
+                if src.on_device:
+                    raise ArrayError(f"{what['kind']}: out overlaps the array, and both are on a device: give another out")
                 src = _copy(src)
         # Whether a rank's arrays are one is its own affair, and the plan that of all.
         plan = self._plan(what["kind"] == "allreduce", **what)

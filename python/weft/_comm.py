@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, List, Mapping, Optional,
 
 from ._arrays import array_at
 from ._collectives import Collectives
+from ._device import device_array, device_number
 from ._errors import InvalidError, check
 from ._layout import Layout, layout
 from ._plan import Machine
@@ -233,22 +234,30 @@ class Comm(Collectives, Closing):
         check(lib.weft_comm_reopen(handle.ptr, ffi.new("int[]", list(ranks)), len(ranks), out))
         return Comm(CommHandle(out[0], handle.threaded, handle.deadline))
 
-    def empty(self, what: Union[str, Layout], torch: bool = False) -> Any:
+    def empty(self, what: Union[str, Layout], torch: bool = False, device: Any = None) -> Any:
         """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.
 
-        A NumPy array, or a torch tensor on request. The memory lives as long as the array, even if the comm is closed.
+        A NumPy array, or a torch tensor on request. With ``device="cuda"`` or ``"cuda:1"`` the memory is on that device, in a
+        :class:`weft.DeviceArray` or a torch tensor. The memory lives as long as the array, even if the comm is closed.
         """
         which = layout(what)
         local = which.local(self._rank)
+        number = None if device is None else device_number(device)
         if not local.bytes:
+            if number is not None:
+                return device_array(None, 0, which.dtype, local.shape, number, torch)
             return array_at(None, 0, which.dtype, local.shape, torch)
         handle = self._open()
         handle.used()
         out = ffi.new("void **")
-        check(lib.weft_comm_alloc(handle.ptr, local.bytes, lib.WEFT_MEMORY_HOST, 0, out))
+        kind = lib.WEFT_MEMORY_HOST if number is None else lib.WEFT_MEMORY_CUDA
+        check(lib.weft_comm_alloc(handle.ptr, local.bytes, kind, number or 0, out))
         comm = handle.ptr
         owner = ChildHandle(handle, out[0], lambda ptr: lib.weft_comm_free(comm, ptr))
-        return array_at(owner, int(ffi.cast("uintptr_t", out[0])), which.dtype, local.shape, torch)
+        address = int(ffi.cast("uintptr_t", out[0]))
+        if number is not None:
+            return device_array(owner, address, which.dtype, local.shape, number, torch)
+        return array_at(owner, address, which.dtype, local.shape, torch)
 
     def barrier(self, timeout: Optional[float] = DEADLINE) -> None:
         """Waits until all ranks are here. After TimeoutError or Ctrl-C this rank is still in the barrier: enter it again

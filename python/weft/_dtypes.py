@@ -41,6 +41,8 @@ _KNOWN: Dict[Any, str] = {}  # dtypes of NumPy that have been asked for
 _TO_NUMPY: Dict[str, str] = {name: numpy for name, numpy, _, _ in _TABLE}
 _TO_TORCH: Dict[str, str] = {name: torch for name, _, torch, _ in _TABLE}
 
+_TO_DLPACK: Dict[str, Tuple[int, int]] = {name: code for name, _, _, code in _TABLE}
+
 CODES: Dict[str, int] = {}
 NAMES: Dict[int, str] = {}
 for _code in range(1, 64):
@@ -92,6 +94,11 @@ def of_dlpack(code: int, bits: int, lanes: int) -> str:
     if name is None:
         raise ArrayError(f"weft has no element type for DLPack's type {code} of {bits} bits and {lanes} lanes")
     return name
+
+
+def to_dlpack(name: str) -> Tuple[int, int]:
+    """DLPack's code and bits of an element type."""
+    return _TO_DLPACK[name]
 
 
 def of_any(dtype: Any) -> str:

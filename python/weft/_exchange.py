@@ -7,7 +7,7 @@ from typing import Any, Generator, Generic, List, NamedTuple, Optional, Sequence
 import numpy as np
 
 from ._aio import Flight, Poller, forget
-from ._arrays import array_at, memory_of
+from ._arrays import array_at, host_memory_of
 from ._comm import ChildHandle, Closing, Comm, in_slices
 from ._errors import ArrayError, InvalidError, check, failure
 from ._hook import Buffer, Hook
@@ -74,7 +74,7 @@ class _Part(NamedTuple):
 def _part(what: Any, side: str) -> _Part:
     if what is None:
         return _Part(ffi.NULL, 0, None)
-    memory = memory_of(what)
+    memory = host_memory_of(what, side)
     if not memory.dense:
         raise ArrayError(f"{side}: the array is strided; numpy.ascontiguousarray gives a dense one")
     return _Part(ffi.cast("void *", memory.address), memory.bytes, memory)

@@ -8,6 +8,7 @@ from ._aio import Flight, Poller, forget
 from ._arrays import Memory, memory_for
 from ._arrivals import Arrival, Arrivals, boxes_of
 from ._comm import SLICE, ChildHandle, Closing, Comm, in_slices, limit_of, nanoseconds
+from ._device import order_of, stream_handle
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
 
@@ -69,6 +70,7 @@ def _views(memories: Sequence[Optional[Memory]]) -> Tuple[Any, List[Any]]:
     for view, m in zip(views, memories):
         if m is not None:
             view.data, view.bytes = ffi.cast("void *", m.address), m.bytes
+            view.memory, view.device = m.kind, m.device
             if not m.dense:
                 view.strides = strides = ffi.new("int64_t[]", m.strides)
                 keep.append(strides)
@@ -102,6 +104,7 @@ class Bound(Closing):
         self.src = src  #: the arrays that were given
         self.dst = dst
         self._run = 0
+        self._settled = 0  # runs that are known to be over
         self._flag = ffi.new("bool *")
         opts = ffi.new("weft_bind_opts *")
         opts.size = ffi.sizeof("weft_bind_opts")
@@ -118,6 +121,7 @@ class Bound(Closing):
         (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
         check(lib.weft_bind(part, handle.ptr, src_views, dst_views, opts, out))
         self._x = out[0]
+        self._order = order_of(m for side in memories for m in side)
         keep = (part, memories, src_keep, dst_keep)
         self._handle: Optional[ChildHandle] = ChildHandle(handle, self._x, lib.weft_exec_close, keep)
         self._arrivals: Optional[List[Arrival]] = None
@@ -136,23 +140,48 @@ class Bound(Closing):
             raise InvalidError("what was bound here is closed: bind the plan again")
         return self._handle
 
-    def start(self) -> "Work":
-        """Starts a run. Source arrays must not change, and destination arrays not be looked at, until it is done."""
+    def start(self, stream: Any = None) -> "Work":
+        """Starts a run. Source arrays must not change, and destination arrays not be looked at, until it is done.
+
+        With arrays on a device, ``stream`` orders the run: it begins after the work that is in the stream, and work that is added
+        to the stream later comes after the run. It is a handle (int), a torch.cuda.Stream or a cupy.cuda.Stream. Without
+        it, the run is ordered by PyTorch's current stream if a tensor is PyTorch's, or by the stream that the array's interface
+        names. ``stream="host"``: the arrays are ready, and no stream orders the run.
+        """
+        if stream is not None or self._order is not None:
+            return self._start_on(stream)
         code = _start(self._x)
         if code:
             self._still_open()
             raise failure(code)
+        self._settled = self._run
+        self._run += 1
+        return Work(self, self._run)
+
+    def _start_on(self, stream: Any) -> "Work":
+        self._still_open()
+        if isinstance(stream, str) and stream == "host":
+            handle = None
+        elif stream is not None:
+            handle = stream_handle(stream)
+        else:
+            handle = None if self._order is None else self._order.stream()
+        if handle is None:
+            check(_start(self._x))
+            self._settled = self._run
+        else:  # on a stream several runs may be in flight
+            check(lib.weft_exec_start_on(self._x, ffi.cast("void *", handle)))
         self._run += 1
         return Work(self, self._run)
 
     def _last(self) -> "Work":
         return Work(self, self._run)
 
-    def run(self, timeout: Optional[float] = None) -> None:
+    def run(self, timeout: Optional[float] = None, stream: Any = None) -> None:
         """Starts a run and waits for it."""
         if timeout is not None:
             limit_of(timeout, self._still_open().comm)  # nothing starts if it is wrong
-        self.start().wait(timeout)
+        self.start(stream).wait(timeout)
 
     def rebind(self, src: Any = None, dst: Any = None) -> None:
         """Goes on with other arrays. Collective; not in flight."""
@@ -167,6 +196,7 @@ class Bound(Closing):
         (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
         check(lib.weft_exec_rebind(self._x, src_views, dst_views))
         self.src, self.dst = src, dst
+        self._order = order_of(m for side in memories for m in side)
         handle.keep = (handle.keep[0], memories, src_keep, dst_keep)
 
     @property
@@ -202,24 +232,27 @@ class Work:
         """Until it is done. After a timeout (in seconds) it is still in flight, and TimeoutError names the ranks that are
         waited for. Other Python threads run meanwhile."""
         bound = self.bound
-        if self._run != bound._run:
-            return  # a later run has started, so this one is over
+        if self._run <= bound._settled:
+            return
         code = _wait(bound._x, SLICE) if timeout is None else _ETIMEOUT
         if code == _ETIMEOUT:
             code = in_slices(lambda ns: _wait(bound._x, ns), timeout, bound._still_open().comm)
         if code:
             bound._still_open()
             raise failure(code)
+        bound._settled = bound._run  # wait and test are for all runs that were started
 
     def done(self) -> bool:
         """Whether it is done. Makes progress, and raises what the run failed with."""
         bound = self.bound
-        if self._run != bound._run:
+        if self._run <= bound._settled:
             return True
         code = lib.weft_exec_test(bound._x, bound._flag)
         if code:
             bound._still_open()
             raise failure(code)
+        if bound._flag[0]:
+            bound._settled = bound._run
         return bool(bound._flag[0])
 
     def arrivals(self) -> Arrivals:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional
 
 import numpy as np
 
-from ._arrays import Memory, memory_of
+from ._arrays import Memory, host_memory_of, memory_of
 from ._errors import ArrayError
 from ._weft import ffi
 
@@ -30,7 +30,7 @@ class Hook:
             given = self.ask(source, meta, size)
             if given is None:
                 return 0
-            memory = self._check(memory_of(given), size)
+            memory = self._check(host_memory_of(given, "buffer"), size)
         except BaseException as problem:
             self.problem = problem
             memory = memory_of(np.empty(size, np.uint8))

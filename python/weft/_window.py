@@ -7,7 +7,7 @@ from operator import index
 from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _dtypes
-from ._arrays import array_at, memory_of
+from ._arrays import array_at, host_memory_of
 from ._comm import DEADLINE, ChildHandle, Closing, Comm, in_slices
 from ._errors import ArrayError, InvalidError, check, failure
 from ._weft import ffi, lib
@@ -80,7 +80,7 @@ class Window(Closing):
         return array_at(self._handle, int(ffi.cast("uintptr_t", address)), b.dtype, b.shape, torch)
 
     def _put(self, call: Any, name: str, rank: int, x: Any, offset: int) -> None:
-        w, b, m = self._open(), self._find(name), memory_of(x)
+        w, b, m = self._open(), self._find(name), host_memory_of(x, "put")
         if m.dtype != b.dtype:
             raise ArrayError(f"put: the array is {m}, the buffer {name!r} has {b.dtype} {b.shape}")
         if not m.dense:
