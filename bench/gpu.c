@@ -1,0 +1,390 @@
+/* Runs on one GPU beside the driver's own copy of the same bytes, in turns: `build/bench/gpu` with ranks that are
+ * threads, or processes with --processes, which share the GPU by MPS if it is on. Each row is a pair of layouts. A run
+ * is started on a stream of each rank, REPS of them back to back, and the time is that of one run. The last columns are
+ * the microseconds that a start takes on the host, and those of a run from start to wait. Medians of the rounds.
+ * --json prints one object for each row. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weft.h>
+
+#define RANKS 16
+#define ROUNDS_MOST 101
+
+static void stop(const char *what, const char *why)
+{
+    fprintf(stderr, "gpu: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void must(int err)
+{
+    if (err)
+        stop("weft", weft_errmsg());
+}
+
+/* ---- the driver ---- */
+
+static struct {
+    int (*init)(unsigned flags);
+    int (*device)(int *out, int number);
+    int (*retain)(void **context, int device);
+    int (*current)(void *context);
+    int (*stream)(void **out, unsigned flags);
+    int (*sync)(void *stream);
+    int (*copy)(uintptr_t dst, uintptr_t src, size_t bytes, void *stream);
+} cuda;
+
+static void *find(void *library, const char *name)
+{
+    void *f = dlsym(library, name);
+    if (!f)
+        stop("libcuda.so.1", name);
+    return f;
+}
+
+static void check(int code, const char *call)
+{
+    char text[32];
+    snprintf(text, sizeof text, "error %d", code);
+    if (code)
+        stop(call, text);
+}
+
+static void cuda_open(void)
+{
+    void *l = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!l)
+        stop("libcuda.so.1", dlerror());
+    *(void **)&cuda.init = find(l, "cuInit");
+    *(void **)&cuda.device = find(l, "cuDeviceGet");
+    *(void **)&cuda.retain = find(l, "cuDevicePrimaryCtxRetain");
+    *(void **)&cuda.current = find(l, "cuCtxSetCurrent");
+    *(void **)&cuda.stream = find(l, "cuStreamCreate");
+    *(void **)&cuda.sync = find(l, "cuStreamSynchronize");
+    *(void **)&cuda.copy = find(l, "cuMemcpyDtoDAsync_v2");
+    int device;
+    void *context;
+    check(cuda.init(0), "cuInit");
+    check(cuda.device(&device, 0), "cuDeviceGet");
+    check(cuda.retain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuda.current(context), "cuCtxSetCurrent");
+}
+
+/* ---- the rows ---- */
+
+struct options {
+    bool processes, json;
+    int64_t mib;
+    int rounds, ranks[8], nranks;
+    const char *only;
+};
+
+struct row {
+    const char *name;
+    char src[200], dst[200];
+    int64_t bytes; /* that the driver's copy reads and writes: half of all that must be read and written */
+    int reps;
+    int tensors; /* 0: one */
+};
+
+static void name_row(struct row *r, const char *name, int64_t bytes)
+{
+    *r = (struct row){.name = name, .bytes = bytes, .reps = bytes > 64 << 20 ? 10 : 50};
+}
+
+#define SIDES(r, s, d, ...) \
+    (snprintf((r)->src, sizeof(r)->src, s, __VA_ARGS__), snprintf((r)->dst, sizeof(r)->dst, d, __VA_ARGS__))
+
+/* All rows for n ranks and data of `all` bytes. */
+static int rows_of(struct row *r, int n, int64_t all)
+{
+    int64_t side = 1024;
+    int k = 0;
+    while (side * side * 4 < all)
+        side *= 2;
+    int64_t rows = all / 4 / side;
+    name_row(&r[k], "contiguous", all);
+    snprintf(r[k].src, sizeof r[k].src, "f32[%" PRId64 "/x] @x%d", all / 4, n);
+    int at = snprintf(r[k].dst, sizeof r[k].dst, "f32[%" PRId64 "/x] @x%d=", all / 4, n);
+    for (int i = 0; i < n; i++)
+        at += snprintf(r[k].dst + at, sizeof r[k].dst - (size_t)at, "%s%d", i ? "," : "", (i + 1) % n);
+    name_row(&r[++k], "rows to columns", all);
+    SIDES(&r[k], "f32[%" PRId64 "/x,%" PRId64 "] @x%d", "f32[%" PRId64 ",%" PRId64 "/x] @x%d", rows, side, n);
+    name_row(&r[++k], "rows to columns, bf16", all * 3 / 4);
+    SIDES(&r[k], "f32[%" PRId64 "/x,%" PRId64 "] @x%d", "bf16[%" PRId64 ",%" PRId64 "/x] @x%d", rows, side, n);
+    name_row(&r[++k], "block-cyclic rows", all);
+    SIDES(&r[k], "f32[%" PRId64 "/x,%" PRId64 "] @x%d", "f32[%" PRId64 "/x:16,%" PRId64 "] @x%d", rows, side, n);
+    name_row(&r[++k], "runs of 64 bytes", all);
+    SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "f32[%" PRId64 ",%d/x] @x%d", all / 64 / n, 16 * n, n);
+    name_row(&r[++k], "runs of 32 bytes", all);
+    SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "f32[%" PRId64 ",%d/x] @x%d", all / 32 / n, 8 * n, n);
+    name_row(&r[++k], "reduce-scatter", (all + all / n) / 2);
+    SIDES(&r[k], "f32[%" PRId64 "] @x%d +sum(x)", "f32[%" PRId64 "/x] @x%d", all / 4 / n, n);
+    name_row(&r[++k], "allreduce", all);
+    SIDES(&r[k], "f32[%" PRId64 "] @x%d +sum(x)", "f32[%" PRId64 "] @x%d", all / 4 / n, n);
+    name_row(&r[++k], "allgather", (all / n + all) / 2);
+    SIDES(&r[k], "f32[%" PRId64 "/x] @x%d", "f32[%" PRId64 "] @x%d", all / 4 / n, n);
+    const int64_t sizes[] = {16, 65536, 1 << 20, 16 << 20};
+    static const char *const names[] = {"allreduce 16 B", "allreduce 64 KiB", "allreduce 1 MiB", "allreduce 16 MiB"};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        name_row(&r[++k], names[i], sizes[i] * n);
+        SIDES(&r[k], "f32[%" PRId64 "] @x%d +sum(x)", "f32[%" PRId64 "] @x%d", sizes[i] / 4, n);
+    }
+    if (n > 2)
+        return k + 1;
+    name_row(&r[++k], "8 bytes, rank 0 to 1", 8);
+    snprintf(r[k].src, sizeof r[k].src, "i64[1] @x1=0");
+    snprintf(r[k].dst, sizeof r[k].dst, "i64[1] @x1=1");
+    return k + 1;
+}
+
+/* ---- a rank ---- */
+
+struct job {
+    const struct options *o;
+    int rank, ranks, number;
+    pid_t parent;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_size);
+    return v[n / 2];
+}
+
+struct figures {
+    double run, copy, host, once; /* microseconds */
+};
+
+static void measure(const struct job *j, weft_comm *c, weft_exec *x, void *stream, void *const copies[2],
+                    const struct row *r, struct figures *f)
+{
+    static _Thread_local double run[ROUNDS_MOST], copy[ROUNDS_MOST], host[ROUNDS_MOST], once[ROUNDS_MOST];
+    for (int round = -2; round < j->o->rounds; round++) {
+        int at = round < 0 ? 0 : round;
+        must(weft_comm_barrier(c, WEFT_DEADLINE));
+        double begin = now();
+        for (int i = 0; i < r->reps; i++)
+            must(weft_exec_start_on(x, stream));
+        host[at] = (now() - begin) / r->reps;
+        check(cuda.sync(stream), "cuStreamSynchronize");
+        must(weft_exec_wait(x, WEFT_DEADLINE));
+        must(weft_comm_barrier(c, WEFT_DEADLINE));
+        run[at] = (now() - begin) / r->reps;
+        begin = now();
+        for (int i = 0; i < 5; i++)
+            must(weft_exec_run(x));
+        once[at] = (now() - begin) / 5;
+        must(weft_comm_barrier(c, WEFT_DEADLINE));
+        begin = now();
+        for (int i = 0; i < r->reps && !j->rank; i++)
+            check(cuda.copy((uintptr_t)copies[0], (uintptr_t)copies[1], (size_t)r->bytes, stream), "cuMemcpyDtoDAsync");
+        if (!j->rank)
+            check(cuda.sync(stream), "cuStreamSynchronize");
+        copy[at] = (now() - begin) / r->reps;
+    }
+    *f = (struct figures){median(run, j->o->rounds), median(copy, j->o->rounds), median(host, j->o->rounds),
+                          median(once, j->o->rounds)};
+}
+
+static void print_row(const struct job *j, const struct row *r, const struct figures *f)
+{
+    if (j->o->json)
+        printf("{\"row\": \"%s\", \"ranks\": %d, \"form\": \"%s\", \"bytes\": %" PRId64
+               ", \"us\": %.2f, \"copy_us\": %.2f, \"share\": %.3f, \"host_us\": %.2f, \"once_us\": %.2f}\n",
+               r->name, j->ranks, j->o->processes ? "processes" : "threads", r->bytes, f->run, f->copy,
+               f->copy / f->run, f->host, f->once);
+    else
+        printf("%-24s %5d  %10.1f us  %10.1f us  %5.2f  %8.2f us  %8.1f us\n", r->name, j->ranks, f->run, f->copy,
+               f->copy / f->run, f->host, f->once);
+    fflush(stdout);
+}
+
+static void *take(weft_comm *c, size_t bytes)
+{
+    void *memory;
+    must(weft_comm_alloc(c, bytes, WEFT_MEMORY_CUDA, 0, &memory));
+    return memory;
+}
+
+static void do_row(const struct job *j, weft_comm *c, void *stream, const struct row *r)
+{
+    weft_layout *src, *dst;
+    weft_plan *plan;
+    weft_exec *x;
+    weft_local from, to;
+    struct figures f;
+    if (j->o->only && !strstr(r->name, j->o->only))
+        return;
+    must(weft_layout_parse(r->src, &src));
+    must(weft_layout_parse(r->dst, &dst));
+    weft_move move = {.src = src, .dst = dst};
+    weft_machine machine = WEFT_MACHINE_INIT;
+    must(weft_comm_machine(c, &machine));
+    weft_lower_opts opts = WEFT_LOWER_OPTS_INIT;
+    opts.machine = &machine;
+    must(weft_lower(&move, 1, j->rank, &opts, &plan));
+    must(weft_layout_local(src, j->rank, &from));
+    must(weft_layout_local(dst, j->rank, &to));
+    weft_view in = WEFT_VIEW_INIT, out = WEFT_VIEW_INIT;
+    in.bytes = (size_t)from.bytes;
+    out.bytes = (size_t)to.bytes;
+    in.memory = out.memory = WEFT_MEMORY_CUDA;
+    in.data = in.bytes ? take(c, in.bytes) : NULL;
+    out.data = out.bytes ? take(c, out.bytes) : NULL;
+    void *copies[2] = {NULL, NULL};
+    for (int i = 0; i < 2 && !j->rank; i++)
+        copies[i] = take(c, (size_t)r->bytes);
+    must(weft_bind(plan, c, &in, &out, NULL, &x));
+    measure(j, c, x, stream, copies, r, &f);
+    if (!j->rank)
+        print_row(j, r, &f);
+    weft_exec_close(x);
+    must(weft_comm_barrier(c, WEFT_DEADLINE));
+    weft_comm_free(c, in.data);
+    weft_comm_free(c, out.data);
+    for (int i = 0; i < 2; i++)
+        weft_comm_free(c, copies[i]);
+    weft_plan_free(plan);
+    weft_layout_free(src);
+    weft_layout_free(dst);
+}
+
+static void *do_rank(void *arg)
+{
+    const struct job *j = arg;
+    char url[96];
+    weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
+    weft_comm *c;
+    struct row rows[24];
+    void *stream;
+    if (j->o->processes)
+        snprintf(url, sizeof url, "shm:bench-gpu-%ld-%d", (long)j->parent, j->number);
+    else
+        snprintf(url, sizeof url, "threads:%d/bench-gpu-%d", j->ranks, j->number);
+    opts.rank = j->rank;
+    opts.ranks = j->o->processes ? j->ranks : 0;
+    must(weft_comm_open(url, &opts, &c));
+    cuda_open();
+    check(cuda.stream(&stream, 1), "cuStreamCreate"); /* 1: it does not wait for the default stream */
+    int n = rows_of(rows, j->ranks, j->o->mib << 20);
+    for (int i = 0; i < n; i++)
+        do_row(j, c, stream, &rows[i]);
+    weft_comm_close(c);
+    return NULL;
+}
+
+/* ---- all ranks ---- */
+
+static int run_threads(const struct options *o, int ranks, int number)
+{
+    pthread_t thread[RANKS];
+    struct job jobs[RANKS];
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (struct job){o, r, ranks, number, getpid()};
+        if (pthread_create(&thread[r], NULL, do_rank, &jobs[r]))
+            stop("threads", "cannot be created");
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    return 0;
+}
+
+static int run_processes(const struct options *o, int ranks, int number)
+{
+    pid_t parent = getpid();
+    int failed = 0, status;
+    for (int r = 0; r < ranks; r++)
+        if (!fork()) {
+            struct job job = {o, r, ranks, number, parent};
+            do_rank(&job);
+            exit(0);
+        }
+    while (wait(&status) > 0)
+        failed |= status;
+    return failed;
+}
+
+static void usage(void)
+{
+    printf("usage: gpu [--processes] [--ranks N,...] [--mib N] [--rounds N] [--only TEXT] [--json]\n"
+           "Measures runs on GPU 0 beside the driver's copy of the same bytes.\n"
+           "  --processes  ranks are processes; without it they are threads\n"
+           "  --ranks      numbers of ranks, up to %d; 2,4,8\n"
+           "  --mib        MiB of the tensor, over all ranks; 256\n"
+           "  --rounds     rounds, of which the median is printed; 7\n"
+           "  --only       rows whose names have this text\n",
+           RANKS);
+}
+
+static void read_options(int argc, char **argv, struct options *o)
+{
+    *o = (struct options){.mib = 256, .rounds = 7, .ranks = {2, 4, 8}, .nranks = 3};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(argv[i], "--help")) {
+            usage();
+            exit(0);
+        } else if (!strcmp(argv[i], "--processes")) {
+            o->processes = true;
+        } else if (!strcmp(argv[i], "--json")) {
+            o->json = true;
+        } else if (!value) {
+            stop(argv[i], "unknown, or without its value; --help prints what there is");
+        } else if (!strcmp(argv[i], "--mib")) {
+            o->mib = atoll(argv[++i]);
+        } else if (!strcmp(argv[i], "--rounds")) {
+            o->rounds = atoi(argv[++i]);
+        } else if (!strcmp(argv[i], "--only")) {
+            o->only = argv[++i];
+        } else if (!strcmp(argv[i], "--ranks")) {
+            char *text = argv[++i];
+            for (o->nranks = 0; o->nranks < 8 && *text; o->nranks++)
+                o->ranks[o->nranks] = (int)strtol(text + (*text == ','), &text, 10);
+        } else {
+            stop(argv[i], "unknown; --help prints what there is");
+        }
+    }
+    if (o->mib < 1 || o->rounds < 1 || o->rounds > ROUNDS_MOST)
+        stop("--mib and --rounds", "out of range");
+    for (int i = 0; i < o->nranks; i++)
+        if (o->ranks[i] < 2 || o->ranks[i] > RANKS)
+            stop("--ranks", "out of range");
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    read_options(argc, argv, &o);
+    if (!o.json)
+        printf("%-24s %5s  %13s  %13s  %5s  %11s  %11s\n", "", "ranks", "weft", "driver", "share", "start",
+               "start+wait");
+    fflush(stdout);
+    int failed = 0;
+    for (int i = 0; i < o.nranks; i++)
+        failed |= o.processes ? run_processes(&o, o.ranks[i], i) : run_threads(&o, o.ranks[i], i);
+    return failed ? 1 : 0;
+}
