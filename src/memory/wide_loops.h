@@ -531,10 +531,12 @@ RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in,
         low = k ? wide_min8(low, key) : key;
         high = k ? wide_max8(high, key) : key;
     }
-    wide_h nan = (wide_h)((wide_b)(high > (uint8_t)(0x80 + last)) | (wide_b)(low < (uint8_t)(0x7f - last)));
-    uint64_t any[2];
+    wide_b nan = (wide_b)(high > (uint8_t)(0x80 + last)) | (wide_b)(low < (uint8_t)(0x7f - last));
+    uint64_t any[sizeof nan / sizeof(uint64_t)], some = 0;
     memcpy(any, &nan, sizeof any);
-    if (any[0] | any[1])
+    for (size_t k = 0; k < sizeof any / sizeof *any; k++)
+        some |= any[k];
+    if (some)
         return false;
     wide_b key = max ? high : low;
     wide_store8(d + at, key ^ ((wide_b)(key <= 0x7f) | 0x80));
