@@ -100,55 +100,10 @@ DEVICE_FN void body_find(const void *image, const struct device_item *it, int lo
     *src = s;
 }
 
-/* The first unit of this thread. Its others follow at distances of DEVICE_THREADS; it has it->each of them. */
-DEVICE_FN uint32_t body_unit(const struct device_item *it, uint32_t block, uint32_t thread)
+/* The first unit of this thread. Its others follow at distances of DEVICE_THREADS; it has `each` of them. */
+DEVICE_FN uint32_t body_unit(const struct device_item *it, uint32_t block, uint32_t thread, uint32_t each)
 {
-    return (block - it->block) * (DEVICE_THREADS * it->each) + thread;
-}
-
-/* The loops of an item that has up to BODY_KEPT, in registers: for threads that have several units to find. */
-#define BODY_KEPT 3
-struct body_walk {
-    uint64_t dst, src;
-    const struct device_box *boxes;
-    struct device_loop l[BODY_KEPT];
-    int loops, member;
-};
-
-DEVICE_FN struct body_walk body_walk(const void *image, const struct device_item *it)
-{
-    struct body_walk w;
-    w.dst = it->dst;
-    w.src = it->src;
-    w.loops = it->loops;
-    w.member = it->member;
-    w.boxes = (const struct device_box *)((const unsigned char *)image + (size_t)it->more * 16);
-    DEVICE_UNROLL for (int i = 0; i < BODY_KEPT; i++) if (i < w.loops) w.l[i] = body_loops(it)[i];
-    return w;
-}
-
-DEVICE_FN void body_walk_find(const void *image, const struct device_item *it, const struct body_walk *w, uint32_t u,
-                              uint64_t *dst, uint64_t *src)
-{
-    uint64_t d = w->dst, s = w->src;
-    if (w->loops > BODY_KEPT) {
-        body_find(image, it, w->loops, u, dst, src);
-        return;
-    }
-    DEVICE_UNROLL for (int i = BODY_KEPT - 1; i >= 0; i--) if (i < w->loops)
-    {
-        uint32_t q = i ? body_divide_turn(&w->l[i], u) : 0, turn = u - q * w->l[i].n;
-        if (i == w->member) {
-            d += w->boxes[turn].dst;
-            s += w->boxes[turn].src;
-        } else {
-            d += (uint64_t)turn * (uint64_t)w->l[i].stride[0];
-            s += (uint64_t)turn * (uint64_t)w->l[i].stride[1];
-        }
-        u = q;
-    }
-    *dst = d;
-    *src = s;
+    return (block - it->block) * (DEVICE_THREADS * each) + thread;
 }
 
 /* ---- values: their bits, with zeros above their size ---- */
@@ -402,7 +357,7 @@ DEVICE_CALL uint64_t body_finish(const struct device_item *it, uint64_t x)
 #define BODY_COPY(name, T, each)                                                                          \
     DEVICE_FN void name(const void *image, const struct device_item *it, uint32_t block, uint32_t thread) \
     {                                                                                                     \
-        const uint32_t units = it->units, u = body_unit(it, block, thread);                               \
+        const uint32_t units = it->units, u = body_unit(it, block, thread, each);                         \
         const int loops = it->loops;                                                                      \
         uint64_t d, s;                                                                                    \
         T v[each] BODY_ZERO;                                                                              \
@@ -422,52 +377,30 @@ BODY_COPY(body_copy4, uint32_t, 4)
 BODY_COPY(body_copy2, uint16_t, 8)
 BODY_COPY(body_copy1, uint8_t, 16)
 
-/* The last unit of a run if it has fewer bytes than the others. */
-DEVICE_FN void body_copy_rest(uint64_t d, uint64_t s, uint32_t n)
-{
-    uint8_t byte;
-    DEVICE_ROLLED for (uint32_t i = 0; i < n; i++)
-    {
-        BODY_LOAD(uint8_t, byte, s + i);
-        BODY_STORE(uint8_t, d + i, byte);
-    }
-}
-
 DEVICE_FN void body_copy16(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
-    const uint32_t u = body_unit(it, block, thread), units = it->units, rest = it->rest;
-    uint64_t d[ITEM_UNITS] BODY_ZERO, s;
-    body_v16 v[ITEM_UNITS] BODY_ZERO;
-    if (it->each == 1) {
-        if (u >= units)
-            return;
-        body_find(image, it, it->loops, u, &d[0], &s);
-        if (rest && u == units - 1) {
-            body_copy_rest(d[0], s, rest);
-        } else {
-            BODY_LOAD(body_v16, v[0], s);
-            BODY_STORE(body_v16, d[0], v[0]);
-        }
+    const uint32_t u = body_unit(it, block, thread, 1), rest = it->rest;
+    uint64_t d, s;
+    body_v16 v;
+    uint8_t byte;
+    if (u >= it->units)
         return;
-    }
-    const struct body_walk w = body_walk(image, it);
-    const uint32_t whole = rest ? units - 1 : units;
-    DEVICE_UNROLL for (uint32_t k = 0; k < ITEM_UNITS; k++) if (u + k * DEVICE_THREADS < whole)
-    {
-        body_walk_find(image, it, &w, u + k * DEVICE_THREADS, &d[k], &s);
-        BODY_LOAD(body_v16, v[k], s);
-    }
-    DEVICE_UNROLL for (uint32_t k = 0; k < ITEM_UNITS; k++) if (u + k * DEVICE_THREADS < whole)
-        BODY_STORE(body_v16, d[k], v[k]);
-    if (whole < units && u <= whole && (whole - u) % DEVICE_THREADS == 0 && whole - u < ITEM_UNITS * DEVICE_THREADS) {
-        body_find(image, it, it->loops, whole, &d[0], &s);
-        body_copy_rest(d[0], s, rest);
+    body_find(image, it, it->loops, u, &d, &s);
+    if (rest && u == it->units - 1) {
+        DEVICE_ROLLED for (uint32_t i = 0; i < rest; i++)
+        {
+            BODY_LOAD(uint8_t, byte, s + i);
+            BODY_STORE(uint8_t, d + i, byte);
+        }
+    } else {
+        BODY_LOAD(body_v16, v, s);
+        BODY_STORE(body_v16, d, v);
     }
 }
 
 DEVICE_FN void body_fill(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
-    const uint32_t u = body_unit(it, block, thread);
+    const uint32_t u = body_unit(it, block, thread, 1);
     uint64_t d, s;
     body_v16 v;
     if (u >= it->units)
@@ -498,69 +431,55 @@ DEVICE_FN void body_copy(const void *image, const struct device_item *it, uint32
 
 /* ---- DEVICE_CAST ---- */
 
-/* The last unit of a run if it has fewer elements than the others. */
-DEVICE_FN void body_cast_rest(const struct device_item *it, uint64_t d, uint64_t s)
-{
-    const uint32_t n = it->rest;
-    DEVICE_ROLLED for (uint32_t i = 0; i < n; i++)
-    {
-        uint32_t x4;
-        uint16_t x2;
-        if (it->form == FORM_F32_BF16 || it->form == FORM_F32_F16) {
-            BODY_LOAD(uint32_t, x4, s + i * 4);
-            x2 = it->form == FORM_F32_BF16 ? half_to_bf16(half_float(x4)) : half_to_f16(half_float(x4));
-            BODY_STORE(uint16_t, d + i * 2, x2);
-        } else {
-            BODY_LOAD(uint16_t, x2, s + i * 2);
-            x4 = half_bits(it->form == FORM_BF16_F32 ? half_from_bf16(x2) : half_from_f16(x2));
-            BODY_STORE(uint32_t, d + i * 4, x4);
-        }
-    }
-}
-
-/* Units of 4 elements. Loads come first, so that they overlap. */
-#define BODY_CAST(name, S, D, expression)                                                                       \
-    DEVICE_FN void name(const void *image, const struct device_item *it, uint32_t u)                            \
-    {                                                                                                           \
-        const uint32_t units = it->units, whole = it->rest ? units - 1 : units, each = it->each;                \
-        const struct body_walk w = body_walk(image, it);                                                        \
-        uint64_t d[ITEM_UNITS] BODY_ZERO, s;                                                                    \
-        S x[ITEM_UNITS] BODY_ZERO;                                                                              \
-        DEVICE_UNROLL for (uint32_t k = 0; k < ITEM_UNITS; k++) if (k < each && u + k * DEVICE_THREADS < whole) \
-        {                                                                                                       \
-            body_walk_find(image, it, &w, u + k * DEVICE_THREADS, &d[k], &s);                                   \
-            BODY_LOAD(S, x[k], s);                                                                              \
-        }                                                                                                       \
-        DEVICE_UNROLL for (uint32_t k = 0; k < ITEM_UNITS; k++) if (k < each && u + k * DEVICE_THREADS < whole) \
-        {                                                                                                       \
-            D y;                                                                                                \
-            expression;                                                                                         \
-            BODY_STORE(D, d[k], y);                                                                             \
-        }                                                                                                       \
-        DEVICE_ROLLED for (uint32_t k = 0; k < each; k++) if (u + k * DEVICE_THREADS == whole && whole < units) \
-        {                                                                                                       \
-            body_find(image, it, it->loops, whole, &d[0], &s);                                                  \
-            body_cast_rest(it, d[0], s);                                                                        \
-        }                                                                                                       \
-    }
-#define BODY_PAIR(f, a, b) ((uint32_t)f(half_float(a)) | (uint32_t)f(half_float(b)) << 16)
-#define BODY_NARROW(f) (y.x = BODY_PAIR(f, x[k].x, x[k].y), y.y = BODY_PAIR(f, x[k].z, x[k].w))
-#define BODY_WIDEN(f)                                                                    \
-    (y.x = half_bits(f((uint16_t)x[k].x)), y.y = half_bits(f((uint16_t)(x[k].x >> 16))), \
-     y.z = half_bits(f((uint16_t)x[k].y)), y.w = half_bits(f((uint16_t)(x[k].y >> 16))))
-BODY_CAST(body_f32_bf16, body_v16, body_v8, BODY_NARROW(half_to_bf16))
-BODY_CAST(body_f32_f16, body_v16, body_v8, BODY_NARROW(half_to_f16))
-BODY_CAST(body_bf16_f32, body_v8, body_v16, BODY_WIDEN(half_from_bf16))
-BODY_CAST(body_f16_f32, body_v8, body_v16, BODY_WIDEN(half_from_f16))
-
+/* A unit is 4 elements. The last unit of a run may have fewer. */
 DEVICE_FN void body_cast4(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
-    const uint32_t u = body_unit(it, block, thread);
+    const uint32_t u = body_unit(it, block, thread, 1);
+    uint64_t d, s;
+    body_v16 wide;
+    body_v8 thin;
+    if (u >= it->units)
+        return;
+    body_find(image, it, it->loops, u, &d, &s);
+    if (it->rest && u == it->units - 1) {
+        const uint32_t n = it->rest;
+        DEVICE_ROLLED for (uint32_t i = 0; i < n; i++)
+        {
+            uint32_t x4;
+            uint16_t x2;
+            if (it->form == FORM_F32_BF16 || it->form == FORM_F32_F16) {
+                BODY_LOAD(uint32_t, x4, s + i * 4);
+                x2 = it->form == FORM_F32_BF16 ? half_to_bf16(half_float(x4)) : half_to_f16(half_float(x4));
+                BODY_STORE(uint16_t, d + i * 2, x2);
+            } else {
+                BODY_LOAD(uint16_t, x2, s + i * 2);
+                x4 = half_bits(it->form == FORM_BF16_F32 ? half_from_bf16(x2) : half_from_f16(x2));
+                BODY_STORE(uint32_t, d + i * 4, x4);
+            }
+        }
+        return;
+    }
+#define BODY_NARROW(f)                                                                    \
+    {                                                                                     \
+        BODY_LOAD(body_v16, wide, s);                                                     \
+        thin.x = (uint32_t)f(half_float(wide.x)) | (uint32_t)f(half_float(wide.y)) << 16; \
+        thin.y = (uint32_t)f(half_float(wide.z)) | (uint32_t)f(half_float(wide.w)) << 16; \
+        BODY_STORE(body_v8, d, thin);                                                     \
+    }
+#define BODY_WIDEN(f)                                    \
+    {                                                    \
+        BODY_LOAD(body_v8, thin, s);                     \
+        wide.x = half_bits(f((uint16_t)thin.x));         \
+        wide.y = half_bits(f((uint16_t)(thin.x >> 16))); \
+        wide.z = half_bits(f((uint16_t)thin.y));         \
+        wide.w = half_bits(f((uint16_t)(thin.y >> 16))); \
+        BODY_STORE(body_v16, d, wide);                   \
+    }
     switch (it->form) {
-    case FORM_F32_BF16: body_f32_bf16(image, it, u); break;
-    case FORM_F32_F16: body_f32_f16(image, it, u); break;
-    case FORM_BF16_F32: body_bf16_f32(image, it, u); break;
-    default: body_f16_f32(image, it, u); break;
+    case FORM_F32_BF16: BODY_NARROW(half_to_bf16) break;
+    case FORM_F32_F16: BODY_NARROW(half_to_f16) break;
+    case FORM_BF16_F32: BODY_WIDEN(half_from_bf16) break;
+    default: BODY_WIDEN(half_from_f16) break;
     }
 }
 
@@ -569,7 +488,7 @@ DEVICE_FN void body_cast4(const void *image, const struct device_item *it, uint3
 DEVICE_FN void body_cast_any(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
     const uint32_t units = it->units, ssize = body_size(it->from), dsize = it->size;
-    const uint32_t u = body_unit(it, block, thread);
+    const uint32_t u = body_unit(it, block, thread, BODY_EACH);
     const int any = it->any;
     uint64_t d[BODY_EACH] BODY_ZERO, x[BODY_EACH] BODY_ZERO, s;
     DEVICE_UNROLL for (uint32_t k = 0; k < BODY_EACH; k++) if (u + k * DEVICE_THREADS < units)
@@ -622,7 +541,7 @@ DEVICE_CALL uint64_t body_fold_one(const void *image, const struct device_item *
 
 DEVICE_FN void body_fold_any(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
-    const uint32_t u = body_unit(it, block, thread);
+    const uint32_t u = body_unit(it, block, thread, 1);
     uint64_t d, s;
     if (u >= it->units)
         return;
@@ -655,83 +574,56 @@ DEVICE_FN void body_store_lanes(uint64_t d, int to, const float *r, int n)
     }
 }
 
-#define BODY_WAYS 8 /* loads that a thread makes at once */
+#define BODY_WAYS 8 /* terms that are loaded at once */
 
-/* Sums in f32 of terms of one dtype, a unit of 16 bytes each: `lanes` elements. LANE(v, i): element i of the unit.
- * Units `u` and, at distances of DEVICE_THREADS, up to `each` of them that are below `end`. Loads come first, so that
- * they overlap. */
-#define BODY_SUM(name, lanes, LANE, each)                                                                              \
-    DEVICE_FN void name(const void *image, const struct device_item *it, uint32_t u, uint32_t end)                     \
-    {                                                                                                                  \
-        const uint32_t terms = it->terms, ways = BODY_WAYS / (each);                                                   \
-        float r[each][lanes] BODY_ZERO;                                                                                \
-        DEVICE_ROLLED for (uint32_t t = 0; t < terms; t += ways)                                                       \
-        {                                                                                                              \
-            body_v16 v[BODY_WAYS] BODY_ZERO;                                                                           \
-            DEVICE_UNROLL for (uint32_t j = 0; j < BODY_WAYS; j++)                                                     \
-            {                                                                                                          \
-                const uint32_t at = u + j / ways * DEVICE_THREADS, k = t + j % ways;                                   \
-                if (at < end && k < terms)                                                                             \
-                    BODY_LOAD(body_v16, v[j], body_term_at(it, body_term(image, it, k), at));                          \
-            }                                                                                                          \
-            DEVICE_UNROLL for (uint32_t j = 0; j < BODY_WAYS; j++)                                                     \
-            {                                                                                                          \
-                const uint32_t at = u + j / ways * DEVICE_THREADS, k = t + j % ways;                                   \
-                float *const to = r[j / ways];                                                                         \
-                const uint32_t word[4] = {v[j].x, v[j].y, v[j].z, v[j].w};                                             \
-                if (at < end && k < terms) {                                                                           \
-                    DEVICE_UNROLL for (int i = 0; i < (lanes); i++) to[i] = k ? to[i] + LANE(word, i) : LANE(word, i); \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-        DEVICE_UNROLL for (uint32_t j = 0; j < (each); j++) if (u + j * DEVICE_THREADS < end)                          \
-        {                                                                                                              \
-            uint64_t d, s;                                                                                             \
-            body_find(image, it, it->loops, u + j * DEVICE_THREADS, &d, &s);                                           \
-            DEVICE_UNROLL for (int i = 0; i < (lanes); i++)                                                            \
-            {                                                                                                          \
-                r[j][i] = r[j][i] == r[j][i] ? r[j][i] : half_float(0x7fc00000);                                       \
-                if (it->u.div > 1)                                                                                     \
-                    r[j][i] = body_divide_f32(r[j][i], it->u.div);                                                     \
-            }                                                                                                          \
-            body_store_lanes(d, it->to, r[j], lanes);                                                                  \
-        }                                                                                                              \
+/* Sums in f32 of terms of one dtype, a unit of 16 bytes each: `lanes` elements. LANE(v, i): element i of the unit. */
+#define BODY_SUM(name, lanes, LANE)                                                                                   \
+    DEVICE_FN void name(const void *image, const struct device_item *it, uint32_t u, uint64_t d)                      \
+    {                                                                                                                 \
+        float r[lanes] = {0};                                                                                         \
+        DEVICE_ROLLED for (uint32_t t = 0; t < it->terms; t += BODY_WAYS)                                             \
+        {                                                                                                             \
+            const uint32_t left = it->terms - t;                                                                      \
+            body_v16 v[BODY_WAYS] BODY_ZERO;                                                                          \
+            DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++) if (k < left)                                      \
+                BODY_LOAD(body_v16, v[k], body_term_at(it, body_term(image, it, t + k), u));                          \
+            DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++) if (k < left)                                      \
+            {                                                                                                         \
+                const uint32_t word[4] = {v[k].x, v[k].y, v[k].z, v[k].w};                                            \
+                DEVICE_UNROLL for (int i = 0; i < (lanes); i++) r[i] = t || k ? r[i] + LANE(word, i) : LANE(word, i); \
+            }                                                                                                         \
+        }                                                                                                             \
+        DEVICE_UNROLL for (int i = 0; i < (lanes); i++)                                                               \
+        {                                                                                                             \
+            r[i] = r[i] == r[i] ? r[i] : half_float(0x7fc00000);                                                      \
+            if (it->u.div > 1)                                                                                        \
+                r[i] = body_divide_f32(r[i], it->u.div);                                                              \
+        }                                                                                                             \
+        body_store_lanes(d, it->to, r, lanes);                                                                        \
     }
 #define BODY_LANE_F32(word, i) half_float(word[i])
 #define BODY_LANE_BF16(word, i) half_from_bf16((uint16_t)(word[(i) / 2] >> (i) % 2 * 16))
 #define BODY_LANE_F16(word, i) half_from_f16((uint16_t)(word[(i) / 2] >> (i) % 2 * 16))
-#define BODY_SUMS(T, lanes, LANE)                                                                          \
-    BODY_SUM(body_sum1_##T, lanes, LANE, 1)                                                                \
-    BODY_SUM(body_sum2_##T, lanes, LANE, 2)                                                                \
-    BODY_SUM(body_sum4_##T, lanes, LANE, 4)                                                                \
-    DEVICE_FN void body_sum_##T(const void *image, const struct device_item *it, uint32_t u, uint32_t end) \
-    {                                                                                                      \
-        if (it->each == 4)                                                                                 \
-            body_sum4_##T(image, it, u, end);                                                              \
-        else if (it->each == 2)                                                                            \
-            body_sum2_##T(image, it, u, end);                                                              \
-        else                                                                                               \
-            body_sum1_##T(image, it, u, end);                                                              \
-    }
-BODY_SUMS(f32, 4, BODY_LANE_F32)
-BODY_SUMS(bf16, 8, BODY_LANE_BF16)
-BODY_SUMS(f16, 8, BODY_LANE_F16)
+BODY_SUM(body_sum_f32, 4, BODY_LANE_F32)
+BODY_SUM(body_sum_bf16, 8, BODY_LANE_BF16)
+BODY_SUM(body_sum_f16, 8, BODY_LANE_F16)
 
 DEVICE_FN void body_fold_sum(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
-    const uint32_t u = body_unit(it, block, thread), end = it->rest ? it->units - 1 : it->units;
-    switch (it->form) {
-    case FORM_SUM_F32: body_sum_f32(image, it, u, end); break;
-    case FORM_SUM_BF16: body_sum_bf16(image, it, u, end); break;
-    default: body_sum_f16(image, it, u, end); break;
-    }
-    /* The last unit may have fewer elements than the others. */
-    DEVICE_ROLLED for (uint32_t k = 0; k < it->each; k++) if (end < it->units && u + k * DEVICE_THREADS == end)
-    {
-        uint64_t d, s;
-        body_find(image, it, it->loops, end, &d, &s);
+    const uint32_t u = body_unit(it, block, thread, 1);
+    uint64_t d, s;
+    if (u >= it->units)
+        return;
+    body_find(image, it, it->loops, u, &d, &s);
+    if (it->rest && u == it->units - 1) {
         for (uint32_t i = 0; i < it->rest; i++)
-            body_store(d + i * it->size, it->size, 0, body_fold_one(image, it, end, i));
+            body_store(d + i * it->size, it->size, 0, body_fold_one(image, it, u, i));
+        return;
+    }
+    switch (it->form) {
+    case FORM_SUM_F32: body_sum_f32(image, it, u, d); break;
+    case FORM_SUM_BF16: body_sum_bf16(image, it, u, d); break;
+    default: body_sum_f16(image, it, u, d); break;
     }
 }
 

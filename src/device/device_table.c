@@ -8,7 +8,6 @@
 #include "device/works.h"
 
 #define BLOCKS (UINT64_C(1) << 30) /* of a launch */
-#define LONG (UINT32_C(1) << 17)   /* units of a work from which on threads take several */
 #define IMAGE_ALIGN 256
 
 struct device_table *device_table_new(void)
@@ -124,23 +123,6 @@ static void write_group(const struct device_table *t, const struct group *g, siz
         map[word] = (uint32_t)(g->n - 1);
 }
 
-/* Threads of long works take several units: finding the work takes time, and the loads of one thread overlap. Short
- * works are spread over as many threads as there can be. */
-static void choose_each(struct work *w)
-{
-    if (w->item.units < LONG)
-        return;
-    if ((w->kernel == DEVICE_COPY && w->item.form == FORM_COPY && w->item.size == ITEM_BYTES) ||
-        w->kernel == DEVICE_CAST)
-        w->item.each = ITEM_UNITS;
-    else if (w->kernel == DEVICE_FOLD)
-        w->item.each = w->item.terms <= 2 ? ITEM_UNITS : w->item.terms <= 4 ? 2 : 1;
-    else
-        return;
-    const uint64_t all = (uint64_t)DEVICE_THREADS * w->item.each;
-    w->blocks = (uint32_t)((w->item.units + all - 1) / all);
-}
-
 int device_table_add(struct device_table *t, const struct device_task *task)
 {
     return works_add(t, task);
@@ -157,7 +139,6 @@ int device_table_close(struct device_table *t)
     for (size_t i = 0; i < t->works.n; i++) {
         struct work *w = &t->works.v[i];
         w->number = i;
-        choose_each(w);
         works += !w->gone;
         more += w->gone ? 0 : w->boxes * sizeof(struct device_box) + (size_t)w->item.terms * term_step(w) * 16;
     }

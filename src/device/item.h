@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #define ITEM_BYTES 16           /* what a thread moves at once at most */
-#define ITEM_UNITS 4            /* units of 16 bytes that a thread takes at most */
 #define ITEM_SHIFT(n) ((n)&255) /* of struct device_launch's n: log2 of the blocks of a word in the map */
 #define ITEM_STEP(n) ((n) >> 8) /* and from one item to the next */
 #define ITEM_NONE 255           /* struct device_item's member: there is one box */
@@ -45,7 +44,7 @@ struct device_item {
     uint16_t rest;              /* elements of the last unit if it is not whole (copies: bytes); 0: it is whole */
     uint32_t terms;             /* of a fold */
     uint32_t more;              /* where the boxes (struct device_box) or the terms (struct device_term) are */
-    uint32_t each;              /* units of a thread */
+    uint32_t pad;
     uint64_t dst, src;
     union {
         int64_t div;   /* folds and casts: at most 1: none */

@@ -154,7 +154,6 @@ static int emit(struct device_table *t, const struct nest *w, uint32_t kernel, c
                 term->stride[out++] = term->stride[i] * by;
         }
     }
-    work->item.each = each;
     const uint64_t all = tiles ? 1 : (uint64_t)DEVICE_THREADS * each;
     work->blocks = (uint32_t)((units + all - 1) / all);
     return 0;

@@ -63,12 +63,13 @@ static int join(struct device_table *t, const struct candidate *c, size_t n)
         t->boxes.v[t->boxes.n++] = (struct device_box){c[i].work->item.dst, c[i].work->item.src};
         c[i].work->gone = i > 0;
     }
+    const int64_t each = w->kernel == DEVICE_COPY ? ITEM_BYTES / w->item.size : w->kernel == DEVICE_CAST ? 1 : 4;
     w->loop = at;
     w->item.member = (uint8_t)outer;
     w->item.loops++;
     w->item.units *= (uint32_t)n;
     w->item.dst = w->item.src = 0;
-    w->blocks = (uint32_t)ceil_div(w->item.units, DEVICE_THREADS * (int64_t)w->item.each);
+    w->blocks = (uint32_t)ceil_div(w->item.units, DEVICE_THREADS * each);
     return 0;
 }
 

@@ -40,15 +40,31 @@ static void count_one(_Atomic int64_t *runs)
 static void link_in(weft_exec *x)
 {
     comm_task_link(x->comm, &x->task);
-    x->comm->polled += exec_device_shared(x);
     set_state(x, EXEC_IN_FLIGHT);
+}
+
+/* The device rings no bell: as long as runs are in flight there, waits look by themselves. */
+static void link_in_device(weft_exec *x)
+{
+    x->device->polled = exec_device_shared(x);
+    x->comm->polled += x->device->polled;
+}
+
+/* Runs on a stream end together. */
+__attribute__((noinline)) static void link_out_device(weft_exec *x)
+{
+    x->comm->polled -= x->device->polled;
+    x->device->polled = false;
+    x->on_stream = false;
+    count_some(&x->ended, x->more);
+    x->more = 0;
 }
 
 static void link_out(weft_exec *x, int err)
 {
     comm_task_unlink(x->comm, &x->task);
-    x->comm->polled -= exec_device_shared(x);
-    x->on_stream = false;
+    if (x->device)
+        link_out_device(x);
     set_state(x, err);
 }
 
@@ -72,13 +88,20 @@ static inline void finish(weft_exec *x, int err)
 {
     bool orphan = x->orphan;
     link_out(x, err);
-    count_some(&x->ended, 1 + x->more);
-    x->more = 0;
+    count_one(&x->ended);
     if (x->done || orphan || x->comm->has_lock)
         tell(x, err, orphan);
 }
 
 /* ---- the task ---- */
+
+/* If the mirror cannot be emptied the comm fails, and the next pass ends the run. */
+__attribute__((noinline)) static bool end_device(weft_exec *x)
+{
+    if (exec_device_end(x))
+        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+    return !core_failed(x->comm->group);
+}
 
 static bool pass(struct comm_task *t, bool idle)
 {
@@ -88,9 +111,7 @@ static bool pass(struct comm_task *t, bool idle)
         return moved;
     if (x->comm->mail && mail_doubts(x->comm)) /* the comm has failed, and the next pass ends the run */
         return true;
-    if (x->device && exec_device_end(x))
-        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
-    else
+    if (!x->device || end_device(x))
         finish(x, 0);
     return true;
 }
@@ -140,6 +161,7 @@ static void begin(weft_exec *x)
 /* If the mirror cannot be filled the comm fails, and the next pass ends the run. */
 __attribute__((noinline)) static void start_device(weft_exec *x)
 {
+    link_in_device(x);
     if (!exec_device_begin(x))
         driver_start(x);
     else
@@ -360,6 +382,8 @@ static int queue_on(weft_exec *x, void *stream)
         begin_more(x);
     else
         begin(x);
+    if (!more)
+        link_in_device(x);
     x->on_stream = true;
     x->program->left = 1;
     err = watcher_add(x);

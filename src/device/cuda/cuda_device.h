@@ -47,11 +47,11 @@ int cuda_check(struct cuda_device *d, CUresult r, const char *what);
 /* ---- cuda_share.c, cuda_pin.c: the calls of struct device_ops ---- */
 
 int cuda_share(struct device *d, const void *memory, struct device_share *out);
-int cuda_map(struct device *d, const struct device_share *share, void **base);
-void cuda_unmap(struct device *d, void *base);
+int cuda_share_map(struct device *d, const struct device_share *share, void **base);
+void cuda_share_unmap(struct device *d, void *base);
 void cuda_share_close(struct cuda_device *d); /* the context is entered */
 
 int cuda_pin(struct device *d, void *host, size_t bytes, uint64_t *at);
-void cuda_unpin(struct device *d, void *host);
+void cuda_pin_undo(struct device *d, void *host);
 void cuda_pin_close(struct cuda_device *d); /* the context is entered */
 #endif

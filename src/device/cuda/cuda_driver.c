@@ -1,8 +1,10 @@
+#define _GNU_SOURCE
 #include "device/cuda/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LIBRARY "libcuda.so.1"
@@ -36,6 +38,9 @@ static void open_driver(void)
     if (!find(library, TEXT(name), &driver.name)) \
         return;
     CUDA_CALLS(FIND)
+    /* Streams share the queues of the hardware, and a stream that waits for another rank holds up the others of its
+     * queue. The driver reads how many there are when it starts; the most is 32. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     CUresult r = driver.cuInit(0);
     const char *text = NULL;
     if (r) {

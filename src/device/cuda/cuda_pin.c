@@ -121,7 +121,7 @@ int cuda_pin(struct device *device, void *host, size_t bytes, uint64_t *at)
     return e;
 }
 
-void cuda_unpin(struct device *device, void *host)
+void cuda_pin_undo(struct device *device, void *host)
 {
     struct cuda_device *d = cuda_of(device);
     bool pushed = false, entered = !cuda_enter(d, &pushed);

@@ -14,6 +14,13 @@
 #include "device/cuda/cuda_device.h"
 #include "weft.h"
 
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* older headers lack them; the numbers are the same on all architectures */
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
 enum kind { HANDLE = 1, FILE_OF };
 
 /* The handle of struct device_share. */
@@ -212,7 +219,7 @@ static void map_drop(struct cuda_device *d, struct cuda_map *m)
     d->cu->cuMemAddressFree(m->base, m->bytes);
 }
 
-int cuda_map(struct device *device, const struct device_share *of, void **base)
+int cuda_share_map(struct device *device, const struct device_share *of, void **base)
 {
     struct cuda_device *d = cuda_of(device);
     bool pushed;
@@ -250,7 +257,7 @@ int cuda_map(struct device *device, const struct device_share *of, void **base)
     return e;
 }
 
-void cuda_unmap(struct device *device, void *base)
+void cuda_share_unmap(struct device *device, void *base)
 {
     struct cuda_device *d = cuda_of(device);
     bool pushed = false, entered = !cuda_enter(d, &pushed);

@@ -2,19 +2,18 @@
  * whatever other processes do. Launches are one-shot: each thread moves 16 bytes and ends, which is faster than loops. */
 #include "device/body.h"
 
-/* `blocks`: how many of them a multiprocessor has at once, for which registers must suffice: a thread has 65,536 / 256 /
- * blocks of them. */
+/* `blocks`: how many of them a multiprocessor has at once, for which registers must suffice. */
 #define KERNEL(name, blocks)                                           \
     extern "C" __global__ void __launch_bounds__(DEVICE_THREADS, blocks) \
         weft_device_##name(const void *image, uint32_t first, uint32_t n)
 #define ITEM body_item(image, first, n, gridDim.x, blockIdx.x)
 
-KERNEL(copy, 4)
+KERNEL(copy, 8)
 {
     body_copy(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
-KERNEL(cast, 4)
+KERNEL(cast, 8)
 {
     body_cast4(image, ITEM, blockIdx.x, threadIdx.x);
 }
@@ -24,7 +23,7 @@ KERNEL(cast_any, 5)
     body_cast_any(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
-KERNEL(fold, 3)
+KERNEL(fold, 4)
 {
     body_fold_sum(image, ITEM, blockIdx.x, threadIdx.x);
 }

@@ -95,10 +95,8 @@ static int set_up(weft_exec *x, struct device *d, bool shared)
         return error_nomem();
     }
     *x->device = (struct exec_device){.device = d, .shared = shared};
-    int err = d->ops->stream_open(d, &x->device->stream);
-    if (err)
-        x->device->stream = NULL;
-    if (!err && shared && x->plan->scratch) {
+    int err = 0;
+    if (shared && x->plan->scratch) {
         x->device->scratch = d->ops->alloc(d, (size_t)x->plan->scratch);
         if (!x->device->scratch)
             err = error_set(WEFT_ENOMEM, "no memory on device %d for %lld bytes of scratch", d->number,
@@ -286,18 +284,36 @@ static struct mirror *staged_mirror(const weft_exec *x)
     return x->device && !x->device->shared ? x->program->device->mirror : NULL;
 }
 
-int exec_device_begin(weft_exec *x)
+int exec_device_stream(weft_exec *x, void **out)
+{
+    struct exec_device *e = x->device;
+    int err = e->stream ? 0 : e->device->ops->stream_open(e->device, &e->stream);
+    if (err)
+        e->stream = NULL;
+    *out = e->stream;
+    return err;
+}
+
+/* Copies into the mirror or out of it, and waits for them. */
+static int reflect(weft_exec *x, int (*copy)(struct mirror *m, void *stream))
 {
     struct mirror *m = staged_mirror(x);
-    int err = m ? mirror_in(m, x->device->stream) : 0;
-    return err || !m ? err : x->device->device->ops->sync(x->device->device, x->device->stream);
+    void *stream;
+    int err = m ? exec_device_stream(x, &stream) : 0;
+    if (err || !m)
+        return err;
+    err = copy(m, stream);
+    return err ? err : x->device->device->ops->sync(x->device->device, stream);
+}
+
+int exec_device_begin(weft_exec *x)
+{
+    return reflect(x, mirror_in);
 }
 
 int exec_device_end(weft_exec *x)
 {
-    struct mirror *m = staged_mirror(x);
-    int err = m ? mirror_out(m, x->device->stream) : 0;
-    return err || !m ? err : x->device->device->ops->sync(x->device->device, x->device->stream);
+    return reflect(x, mirror_out);
 }
 
 void exec_device_rest(weft_exec *x)
@@ -308,6 +324,7 @@ void exec_device_rest(weft_exec *x)
     if (core_failed(x->comm->group))
         launcher_release(x);
     error_keep(&kept);
-    x->device->device->ops->sync(x->device->device, x->device->stream);
+    if (x->device->stream)
+        x->device->device->ops->sync(x->device->device, x->device->stream);
     error_restore(&kept);
 }

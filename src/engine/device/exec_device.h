@@ -25,9 +25,10 @@
 struct exec_device {
     struct device *device;
     bool shared;   /* the form: all ranks share the device */
-    void *stream;  /* of runs that no stream of the caller orders */
+    void *stream;  /* of runs that no stream of the caller orders: exec_device_stream; NULL: none was needed yet */
     void *scratch; /* shared: the plan's scratch memory, on the device */
     bool watched;  /* by watcher.c */
+    bool polled;   /* the comm counts its run in flight: comm.h */
 };
 
 /* Of a program of such an exec. */
@@ -59,6 +60,9 @@ char *exec_device_scratch(const weft_exec *x);
 int exec_device_places(const weft_exec *x, struct program *p);
 /* mirrored: the moves of the program are known. */
 int exec_device_fill(weft_exec *x, struct program *p);
+/* Streams may share queues of the hardware, where a stream that waits holds up the others. So there are no more than
+ * are needed. */
+int exec_device_stream(weft_exec *x, void **out);
 /* mirrored: before and after a run. */
 int exec_device_begin(weft_exec *x);
 int exec_device_end(weft_exec *x);

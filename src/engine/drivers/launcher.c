@@ -203,8 +203,9 @@ static int enqueue(weft_exec *x, void *stream)
 
 static void start(weft_exec *x)
 {
+    void *stream;
     x->program->left = 1;
-    if (enqueue(x, x->device->stream))
+    if (exec_device_stream(x, &stream) || enqueue(x, stream))
         comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
 }
 
