@@ -26,10 +26,10 @@ typedef uint8_t RAW_ANYWHERE raw_f8e4m3sat;
 typedef uint8_t RAW_ANYWHERE raw_f8e5m2sat;
 typedef uint8_t RAW_ANYWHERE raw_f8e8m0;
 typedef struct {
-    float re, im;
+    raw_f32 re, im;
 } RAW_ANYWHERE raw_c64;
 typedef struct {
-    double re, im;
+    raw_f64 re, im;
 } RAW_ANYWHERE raw_c128;
 
 #if defined(RAW_SCALAR) && defined(__clang__)

@@ -66,7 +66,9 @@ static void campaign(const char *where)
     report_install(); /* in place of cmocka's */
     for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
         one_case(i);
-    runs_judge(where);
+    assert_int_equal(report.broken, 0);
+    if (n >= 500) /* a smaller share need not have all kinds of cases */
+        runs_judge(where);
     print_message("%lld by the launcher, %lld mirrored on the host\n", (long long)launched, (long long)mirrored);
     assert_true(launched > n / 3 && mirrored > n / 6);
 }

@@ -26,6 +26,7 @@
 #include "engine/driver.h"
 
 #define LAUNCHER 0 /* the rank */
+#define LOOKS 1024 /* passes between two looks at the device's health */
 
 /* In pages of their own. */
 struct words {
@@ -42,6 +43,7 @@ struct launcher {
     struct levels levels;
     struct words *words;         /* of all ranks */
     uint64_t at;                 /* the same for streams; 0: they are not pinned */
+    uint32_t looks;              /* passes that found the run under way */
     struct device_word *arrived; /* room for the launcher's list */
 };
 
@@ -209,13 +211,26 @@ static void start(weft_exec *x)
         comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
 }
 
+/* A device that has failed writes no word any more. */
+static void check_device(weft_exec *x)
+{
+    struct device *d = x->device->device;
+    bool at_rest;
+    if (x->device->stream && d->ops->idle(d, x->device->stream, &at_rest))
+        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+}
+
 static bool pass(weft_exec *x, bool idle)
 {
+    struct launcher *l = driver_state(x);
     (void)idle;
     if (core_failed(x->comm->group)) /* then the word says nothing: launcher_release */
         return false;
-    if (!reached(last_word(x), x->run))
+    if (!reached(last_word(x), x->run)) {
+        if (++l->looks % LOOKS == 0)
+            check_device(x);
         return false;
+    }
     for (uint32_t s = 0; s < x->program->nsteps && x->arrivals; s++)
         if (x->plan->steps[s].kind != PLAN_SEND)
             arrivals_step(x, s);
