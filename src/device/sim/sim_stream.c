@@ -276,6 +276,15 @@ static void queue_work(struct sim_stream *s, struct sim_work *w)
     pthread_cond_signal(&s->queue->more);
 }
 
+/* Records the work if the stream is captured; otherwise queues it. */
+static void put(struct sim_stream *s, struct sim_work *w)
+{
+    if (s->graph)
+        list_append(&s->graph->work, &w->node);
+    else
+        queue_work(s, w);
+}
+
 int sim_stream_add(struct device *device, void *stream, struct sim_work *w)
 {
     struct sim_device *d = sim_device_of(device);
@@ -285,10 +294,7 @@ int sim_stream_add(struct device *device, void *stream, struct sim_work *w)
         free(w);
         return err;
     }
-    if (s->graph)
-        list_append(&s->graph->work, &w->node);
-    else
-        queue_work(s, w);
+    put(s, w);
     return leave(d, 0);
 }
 
@@ -358,10 +364,7 @@ int sim_stream_graph_launch(struct device *device, void *graph, void *stream)
     for (struct list *node; (node = list_first(&all));) {
         struct sim_work *w = LIST_OF(node, struct sim_work, node);
         list_remove(node);
-        if (s->graph)
-            list_append(&s->graph->work, &w->node);
-        else
-            queue_work(s, w);
+        put(s, w);
     }
     return leave(d, 0);
 }

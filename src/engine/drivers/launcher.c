@@ -14,8 +14,9 @@
  * Why runs need nothing between them: `done` of run r is written when all work of run r is done on all ranks, and the
  * work of run r + 1 begins when all ranks' streams have come to it, behind their wait for `done`.
  *
- * A rank that dies leaves streams waiting. A failure of the comm releases them: each rank writes its own words
- * (release), and the comm's failure is what the next call returns. */
+ * A rank that dies leaves streams waiting. A failure of the comm releases them: a rank that knows of it writes the
+ * words (launcher_release), and the comm's failure is what the next call returns. That is why the words are in host
+ * memory: what is written to a device goes through a stream, which may wait behind the very wait that it is to end. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -172,10 +173,9 @@ static int queue_all(weft_exec *x, void *stream)
     struct launcher *l = driver_state(x);
     struct device *d = x->device->device;
     size_t n = 0;
-    for (int r = 0; r < x->comm->size; r++) {
+    for (int r = 0; r < x->comm->size; r++)
         if (r != LAUNCHER)
             l->arrived[n++] = word_at(l, &l->words[r].arrived, x->run);
-    }
     int err = n ? d->ops->await(d, stream, l->arrived, n) : 0;
     err = err ? err : device_queue_run(l->queue, stream);
     return err ? err : signal_one(x, stream, &l->words[LAUNCHER].done);
