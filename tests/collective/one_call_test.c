@@ -340,6 +340,10 @@ static void late_ranks(struct ranks_rank *r)
 static void after_a_timeout_the_same_call_goes_on(void **state)
 {
     (void)state;
+    if (conformance_on_mpi()) { /* the late rank's comm fails there: docs/limits.md */
+        print_message("mpi: has the deadline for a rank that has not started, too\n");
+        skip();
+    }
     weft_comm_opts opts = {.size = sizeof opts, .deadline_ns = INT64_C(1000000000)};
     ranks_run(2, &opts, late_ranks, NULL, NULL);
 }
