@@ -142,6 +142,18 @@ static void leave_lease(struct book *b, struct book_record *r)
     l->nkeys--;
 }
 
+/* Puts a record of a key that is not there to its place. Memory is there. */
+static void place(struct book *b, size_t at, struct book_record *r, struct book_lease *l)
+{
+    memmove(b->keys + at + 1, b->keys + at, (b->nkeys++ - at) * sizeof *b->keys);
+    b->keys[at] = book_hold(r);
+    b->bytes += size_of(r);
+    if (l) {
+        list_append(&l->keys, &r->node);
+        l->nkeys++;
+    }
+}
+
 /* The record, which the caller has made, becomes the key's. Memory is there. */
 static void put(struct book *b, struct book_record *r)
 {
@@ -149,20 +161,13 @@ static void put(struct book *b, struct book_record *r)
     struct book_record *old = at < b->nkeys && !strcmp(book_key(b->keys[at]), book_key(r)) ? b->keys[at] : NULL;
     r->revision = b->revision;
     r->made = old ? old->made : b->revision;
-    if (!old) {
-        memmove(b->keys + at + 1, b->keys + at, (b->nkeys++ - at) * sizeof *b->keys);
-    } else {
+    if (old) {
         leave_lease(b, old);
         b->bytes -= size_of(old);
         book_drop(old);
+        memmove(b->keys + at, b->keys + at + 1, (--b->nkeys - at) * sizeof *b->keys);
     }
-    b->keys[at] = book_hold(r);
-    b->bytes += size_of(r);
-    struct book_lease *l = r->lease ? book_lease(b, r->lease) : NULL;
-    if (l) {
-        list_append(&l->keys, &r->node);
-        l->nkeys++;
-    }
+    place(b, at, r, r->lease ? book_lease(b, r->lease) : NULL);
     log_add(b, r);
 }
 
@@ -257,6 +262,46 @@ enum book_result book_transact(struct book *b, const struct directory_transactio
     if (result == BOOK_DONE)
         log_trim(b);
     return result;
+}
+
+/* ---- from a file ---- */
+
+static bool restore_logged(struct book *b, struct book_record *r)
+{
+    int64_t last = b->log_n ? book_logged(b, b->log_n - 1)->revision : b->forgotten;
+    if (!log_room(b) || b->log_n == b->log_cap || r->revision < last || r->revision > b->revision)
+        return false;
+    log_add(b, r);
+    return true;
+}
+
+bool book_restore_log(struct book *b, const char *key)
+{
+    struct book_record *r = book_find(b, key);
+    return r && restore_logged(b, r);
+}
+
+bool book_restore(struct book *b, const struct directory_item *item, bool logged)
+{
+    struct book_record *r = record_new(item->key, item->value, item->bytes);
+    struct book_lease *l = item->lease ? book_lease(b, item->lease) : NULL;
+    if (!r)
+        return false;
+    r->made = item->made;
+    r->revision = item->revision;
+    r->lease = item->lease;
+    r->deleted = item->deleted;
+    bool fine;
+    if (logged) {
+        fine = restore_logged(b, r);
+    } else {
+        fine = !item->deleted && item->revision <= b->revision && (!item->lease || l) && b->nkeys < BOOK_KEYS_MAX &&
+               keys_room(b, 1) && !book_find(b, item->key);
+        if (fine)
+            place(b, search(b, item->key, false), r, l);
+    }
+    book_drop(r);
+    return fine;
 }
 
 /* ---- leases ---- */

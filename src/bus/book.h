@@ -83,6 +83,10 @@ enum book_result {
 };
 /* The transaction is checked already. What is changed is put into the log. */
 enum book_result book_transact(struct book *b, const struct directory_transaction *t, const char **why);
+/* For a book that is read from a file: first its leases, then its keys as they are, then the changes that it remembers,
+ * in order. False: memory is out, or it does not fit. */
+bool book_restore(struct book *b, const struct directory_item *item, bool logged);
+bool book_restore_log(struct book *b, const char *key); /* a change whose record the key still has */
 /* id 0: a random one is made. NULL: memory is out or there are too many. */
 struct book_lease *book_grant(struct book *b, int64_t id, int64_t ttl_ns);
 struct book_lease *book_lease(struct book *b, int64_t id); /* NULL: it has ended */

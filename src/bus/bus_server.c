@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "bus/bus_server.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +13,7 @@
 #include "base/wheel.h"
 #include "bus/book.h"
 #include "bus/bus_message.h"
+#include "bus/journal.h"
 #include "rendezvous/deadline.h"
 #include "rendezvous/server.h"
 #include "rendezvous/server_state.h"
@@ -28,6 +31,10 @@ struct bus_server {
     struct wheel leases, waits; /* timers of leases, and of watches */
     struct list waiting;        /* clients with a watch that has nothing to tell yet */
     struct list ready;          /* clients whose reply can be made */
+    struct journal journal;     /* path NULL: the state is not kept */
+    _Atomic bool broken;        /* the journal could not be written; `why` is set before it */
+    _Atomic bool stopping;      /* leases do not end with their connections any more */
+    char why[256];
 };
 
 /* What the service keeps for a client. */
@@ -209,6 +216,34 @@ static void tell(struct bus_server *s, int64_t since)
     }
 }
 
+/* ---- keeping ---- */
+
+/* What came of a write to the journal. If it has failed, the book has what the journal has not: nobody is told of it,
+ * and the server does nothing more. */
+static bool kept(struct bus_server *s, int err)
+{
+    if (!err)
+        (void)journal_tidy(&s->journal, &s->book); /* it can wait */
+    if (!err)
+        return true;
+    snprintf(s->why, sizeof s->why, "%s", weft_errmsg());
+    atomic_store_explicit(&s->broken, true, memory_order_release); /* pairs with bus_server_broken */
+    return false;
+}
+
+static bool is_broken(struct bus_server *s) /* for the server's own thread */
+{
+    return atomic_load_explicit(&s->broken, memory_order_relaxed);
+}
+
+bool bus_server_broken(struct bus_server *s, char *text, size_t cap)
+{
+    bool broken = atomic_load_explicit(&s->broken, memory_order_acquire);
+    if (broken)
+        snprintf(text, cap, "%s", s->why);
+    return broken;
+}
+
 /* ---- leases ---- */
 
 static void own(struct lease *l, struct part *p)
@@ -227,13 +262,13 @@ static void set_timer(struct bus_server *s, struct lease *l, int64_t ns)
 
 static void end_lease(struct bus_server *s, struct lease *l, int64_t now)
 {
-    int64_t before = s->book.revision;
+    int64_t before = s->book.revision, id = l->base.id;
     wheel_remove(&s->leases, &l->timer);
     own(l, NULL);
-    if (book_revoke(&s->book, &l->base))
-        tell(s, before);
-    else
+    if (!book_revoke(&s->book, &l->base))
         set_timer(s, l, now + AGAIN_NS);
+    else if (!s->journal.path || kept(s, journal_revoke(&s->journal, id)))
+        tell(s, before);
 }
 
 /* A reader may do something with leases of its own connection, and with those that wait for their owner. */
@@ -255,7 +290,10 @@ static void grant(struct bus_server *s, struct part *p, int64_t ttl_ms, int64_t 
     }
     own(l, p);
     set_timer(s, l, now + l->base.ttl_ns);
-    answer(s, p, 0, l->base.id, NULL, 0);
+    if (!s->journal.path || kept(s, journal_grant(&s->journal, l->base.id, l->base.ttl_ns)))
+        answer(s, p, 0, l->base.id, NULL, 0);
+    else
+        refuse(s, p, WEFT_EIO, s->why);
 }
 
 static void renew_or_revoke(struct bus_server *s, struct part *p, bool renew, int64_t id, int64_t now)
@@ -316,6 +354,10 @@ static bool transact(struct bus_server *s, struct part *p, const struct frame_re
         return true;
     }
     enum book_result result = book_transact(&s->book, &m.t, &why);
+    if (s->book.revision > before && s->journal.path && !kept(s, journal_change(&s->journal, &m.t))) {
+        refuse(s, p, WEFT_EIO, s->why);
+        return true;
+    }
     unsigned char done = result == BOOK_DONE;
     switch (result) {
     case BOOK_DONE:
@@ -383,6 +425,10 @@ static bool ask(struct server_service *service, struct server_client *c, const s
     struct part *p = part_of(c);
     if (!p)
         return false;
+    if (is_broken(s)) {
+        refuse(s, p, WEFT_EIO, s->why);
+        return true;
+    }
     bool goes_on = r->op == FRAME_DIRECTORY_GET && r->number == 1;
     if (!goes_on)
         forget_got(p);
@@ -421,8 +467,15 @@ static void leave(struct server_service *service, struct server_client *c)
     list_remove(&p->node);
     wheel_remove(&s->waits, &p->timer);
     forget_got(p);
-    for (struct list *n; (n = list_first(&p->leases));)
-        end_lease(s, LIST_OF(n, struct lease, node), deadline_now());
+    /* Relaxed: server_stop, which comes after the store, lets the thread see it. */
+    bool stay = atomic_load_explicit(&s->stopping, memory_order_relaxed) || is_broken(s);
+    for (struct list *n; (n = list_first(&p->leases));) {
+        struct lease *l = LIST_OF(n, struct lease, node);
+        if (stay)
+            own(l, NULL);
+        else
+            end_lease(s, l, deadline_now());
+    }
     free(p);
 }
 
@@ -434,9 +487,9 @@ static int64_t expire(struct server_service *service, int64_t now)
         list_remove(&p->node);
         answer_items(s, p, BUS_MESSAGE_END, s->book.revision, NULL, 0, 0);
     }
-    for (struct wheel_timer *t; (t = wheel_pop(&s->leases, now));)
+    for (struct wheel_timer *t; !is_broken(s) && (t = wheel_pop(&s->leases, now));)
         end_lease(s, LIST_OF(t, struct lease, timer), now);
-    return min64(wheel_next(&s->waits), wheel_next(&s->leases));
+    return is_broken(s) ? wheel_next(&s->waits) : min64(wheel_next(&s->waits), wheel_next(&s->leases));
 }
 
 /* ---- starting and stopping ---- */
@@ -448,6 +501,17 @@ static int64_t first_revision(void)
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Leases that were kept wait for their owners. */
+static void await_owners(struct bus_server *s)
+{
+    int64_t now = deadline_now();
+    for (size_t i = 0; i < s->book.leases.nbuckets; i++)
+        for (struct table_node *n = s->book.leases.buckets[i]; n; n = n->next) {
+            struct lease *l = (struct lease *)LIST_OF(n, struct book_lease, node);
+            set_timer(s, l, now + l->base.ttl_ns);
+        }
 }
 
 int bus_server_start(int listener, const struct bus_server_opts *opts, struct bus_server **out)
@@ -463,7 +527,14 @@ int bus_server_start(int listener, const struct bus_server_opts *opts, struct bu
     list_begin(&s->waiting);
     list_begin(&s->ready);
     book_begin(&s->book, first_revision(), sizeof(struct lease));
-    int err = server_start_service(listener, tokens, opts->read_token ? 2 : 1, &s->service, &s->server);
+    int err = opts->keep ? journal_open(&s->journal, opts->keep, &s->book, s->book.revision, true, true) : 0;
+    if (err) {
+        forks_close(listener);
+        bus_server_stop(s);
+        return err;
+    }
+    await_owners(s);
+    err = server_start_service(listener, tokens, opts->read_token ? 2 : 1, &s->service, &s->server);
     if (err) {
         bus_server_stop(s);
         return err;
@@ -476,8 +547,14 @@ void bus_server_stop(struct bus_server *s)
 {
     if (!s)
         return;
+    struct error_text text;
+    error_keep(&text);
+    atomic_store_explicit(&s->stopping, true, memory_order_relaxed);
     if (s->server)
         server_stop(s->server, deadline_now());
     book_end(&s->book, NULL, NULL);
+    if (s->journal.path)
+        journal_close(&s->journal);
+    error_restore(&text);
     free(s);
 }

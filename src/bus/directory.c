@@ -11,7 +11,7 @@
 #include "rendezvous/deadline.h"
 #include "rendezvous/store.h"
 
-static const struct directory_kind *const kinds[] = {&directory_tcp};
+static const struct directory_kind *const kinds[] = {&directory_tcp, &directory_file};
 #define KINDS (sizeof kinds / sizeof *kinds)
 
 const char *directory_url(const struct directory *d)
@@ -61,7 +61,8 @@ int directory_open(const char *url, const struct directory_opts *opts, struct di
 {
     const struct directory_kind *kind = url ? kind_of(url) : NULL;
     if (!kind)
-        return error_set(WEFT_EINVAL, "%s: a directory is %s", url ? url : "NULL", directory_tcp.form);
+        return error_set(WEFT_EINVAL, "%s: a directory is %s or %s", url ? url : "NULL", directory_tcp.form,
+                         directory_file.form);
     if (opts->timeout_ns < 0)
         return error_set(WEFT_EINVAL, "%s: the timeout must not be negative", url);
     char *place = strdup(strchr(url, ':') + 1), *space = "";

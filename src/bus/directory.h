@@ -2,6 +2,7 @@
  * other but a URL and a token. The URL says where it is:
  *
  *   tcp:HOST:PORT[/SPACE]    a server of weft (bus_server.h)
+ *   file:DIR                 a folder, for the processes of one user on one machine
  *
  * SPACE is put before all keys, with a slash: jobs with different spaces do not see each other's keys.
  *
@@ -41,8 +42,8 @@ const char *directory_url(const struct directory *d);
 
 /* A key as it is, or a change of it. */
 struct directory_item {
-    const char *key; /* without the space */
-    const unsigned char *value;
+    const char *key;            /* without the space */
+    const unsigned char *value; /* a zero stands behind it */
     size_t bytes;
     int64_t made, revision; /* a key that was deleted has no `made` */
     int64_t lease;          /* 0: none */
@@ -142,7 +143,7 @@ struct directory_kind {
     void (*unwatch)(struct directory_watch *w); /* also if `watch` has failed */
     void (*close)(struct directory *d);         /* also if `open` has failed */
 };
-extern const struct directory_kind directory_tcp; /* each in the file of its name */
+extern const struct directory_kind directory_tcp, directory_file; /* each in the file of its name */
 
 int directory_gone(const struct directory *d, int64_t lease);    /* sets and returns WEFT_EPEER */
 int directory_late(const struct directory *d, const char *what); /* sets and returns WEFT_ETIMEOUT */

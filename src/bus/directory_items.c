@@ -3,7 +3,7 @@
 bool directory_items_add(struct directory_items_draft *d, const struct directory_item *item)
 {
     size_t len = strlen(item->key);
-    if (!vec_room(&d->items, 1) || !vec_room(&d->places, 1) || !vec_room(&d->memory, len + 1 + item->bytes))
+    if (!vec_room(&d->items, 1) || !vec_room(&d->places, 1) || !vec_room(&d->memory, len + 1 + item->bytes + 1))
         return false;
     d->places.v[d->places.n++] = d->memory.n;
     d->items.v[d->items.n++] = *item;
@@ -11,6 +11,7 @@ bool directory_items_add(struct directory_items_draft *d, const struct directory
     if (item->bytes)
         memcpy(d->memory.v + d->memory.n + len + 1, item->value, item->bytes);
     d->memory.n += len + 1 + item->bytes;
+    d->memory.v[d->memory.n++] = 0;
     return true;
 }
 

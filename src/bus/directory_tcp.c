@@ -410,6 +410,9 @@ static int open_directory(struct directory *d, const char *place, const struct d
     struct tcp_directory *t = (struct tcp_directory *)d;
     t->link.fd = -1;
     int err = address_parse(place, &t->at);
+    if (!err && !(opts->token && *opts->token))
+        err = error_set(WEFT_EINVAL,
+                        "%s: a token is needed, one that its server has: set WEFT_TOKEN_FILE or WEFT_TOKEN", d->url);
     if (!err)
         err = server_check_token(opts->token, d->url);
     if (!err && !(t->sodium = sodium_find()))

@@ -97,7 +97,8 @@ static void thousand(void **state)
     snprintf(url, sizeof url, "tcp:127.0.0.1:%d", at.port);
     pid_t pid = process_fork(0);
     if (!pid) {
-        if (bus_server_start(fd, &(struct bus_server_opts){PUBLISH_TOKEN, READ_TOKEN}, &server))
+        if (bus_server_start(fd, &(struct bus_server_opts){.publish_token = PUBLISH_TOKEN, .read_token = READ_TOKEN},
+                             &server))
             _exit(1);
         for (;;)
             pause();

@@ -222,7 +222,7 @@ static void serve(struct place *p)
     while ((err = address_listen(&p->at, &fd)) > 0)
         clock_pause(10 * MS);
     fine(err);
-    fine(bus_server_start(fd, &(struct bus_server_opts){PUBLISH_TOKEN, NULL}, &p->server));
+    fine(bus_server_start(fd, &(struct bus_server_opts){.publish_token = PUBLISH_TOKEN}, &p->server));
     snprintf(p->url, sizeof p->url, "tcp:127.0.0.1:%d", p->at.port);
 }
 
@@ -290,7 +290,7 @@ static void silent(void **state)
     snprintf(p.url, sizeof p.url, "tcp:127.0.0.1:%d", p.at.port);
     pid_t pid = process_fork(120);
     if (!pid) {
-        if (bus_server_start(fd, &(struct bus_server_opts){PUBLISH_TOKEN, NULL}, &p.server))
+        if (bus_server_start(fd, &(struct bus_server_opts){.publish_token = PUBLISH_TOKEN}, &p.server))
             _exit(1);
         for (;;)
             pause();

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "directories.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,10 @@
 #include "rendezvous/sodium.h"
 #include "weft.h"
 
-enum { TCP, KINDS };
-static const char *const names[] = {"tcp"};
+enum { TCP, FOLDER, KINDS };
+static const char *const names[] = {"tcp", "file"};
 static size_t here; /* the place that was entered */
-static char url[256];
+static char url[256], folder[64];
 static struct bus_server *server;
 
 static const char *place_name(size_t i)
@@ -34,18 +35,36 @@ static int enter_tcp(void)
     if (address_listen(&a, &fd))
         return 1;
     snprintf(url, sizeof url, "tcp:127.0.0.1:%d", a.port);
-    return bus_server_start(fd, &(struct bus_server_opts){PUBLISH_TOKEN, READ_TOKEN}, &server);
+    return bus_server_start(fd, &(struct bus_server_opts){.publish_token = PUBLISH_TOKEN, .read_token = READ_TOKEN},
+                            &server);
+}
+
+static int enter_folder(void)
+{
+    strcpy(folder, "/tmp/weft-bus-XXXXXX");
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(url, sizeof url, "file:%s", folder);
+    return 0;
 }
 
 static int enter(size_t i)
 {
     here = i;
-    return enter_tcp();
+    return i == TCP ? enter_tcp() : enter_folder();
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
 }
 
 static void leave(size_t i, bool failed)
 {
-    (void)i, (void)failed;
+    (void)failed;
+    if (i == FOLDER)
+        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     bus_server_stop(server);
     server = NULL;
 }
@@ -71,6 +90,11 @@ bool directories_sees_death(void)
 int64_t directories_ttl(int64_t ns)
 {
     return ns;
+}
+
+size_t directories_key_max(const char *space)
+{
+    return DIRECTORY_KEY_MAX - (here == FOLDER ? 0 : strlen(space) + 1);
 }
 
 size_t directories_log(void)

@@ -118,10 +118,10 @@ static void limits(void **state)
     struct directory_items got;
     static char value[DIRECTORY_VALUE_MAX + 1], key[DIRECTORY_KEY_MAX + 2];
     memset(value, 'v', sizeof value);
-    memset(key, 'k', DIRECTORY_KEY_MAX - strlen("limits/") + 1);
+    memset(key, 'k', directories_key_max("limits") + 1);
     assert_int_equal(directory_put_if(d, key, -1, "", 0, 0, LONG, &o), WEFT_EINVAL);
     assert_non_null(strstr(weft_errmsg(), directories_url()));
-    key[DIRECTORY_KEY_MAX - strlen("limits/")] = 0;
+    key[directories_key_max("limits")] = 0;
     assert_int_equal(directory_put_if(d, key, -1, value, DIRECTORY_VALUE_MAX + 1, 0, LONG, &o), WEFT_EINVAL);
     assert_int_equal(directory_put_if(d, "a key", -1, "", 0, 0, LONG, &o), WEFT_EINVAL);
     assert_int_equal(directory_put_if(d, "", -1, "", 0, 0, LONG, &o), WEFT_EINVAL);
@@ -457,9 +457,19 @@ static void killed(void **state)
         pid_t pid = owner("killed", ttl, &out, &in);
         assert_int_equal(read(out, &got, 1), 1);
         assert_true(directories_has(d, "mine", "here"));
+        struct directory_items keys, told;
+        struct directory_watch *w;
+        fine(directory_get(d, "mine", LONG, &keys));
+        fine(directory_watch(d, "mine", keys.revision, &w));
+        assert_int_equal(directory_next(w, 0, &told), WEFT_ETIMEOUT);
         kill(pid, SIGKILL);
+        fine(directory_next(w, LONG, &told)); /* nobody else uses the directory meanwhile */
+        assert_true(told.n == 1 && told.items[0].deleted && told.items[0].revision > keys.revision);
         assert_int_equal(waitpid(pid, &status, 0), pid);
-        directories_await(d, "mine", NULL);
+        assert_true(directories_has(d, "mine", NULL));
+        directory_items_free(&told);
+        directory_items_free(&keys);
+        directory_unwatch(w);
         close(out);
         close(in);
     }
