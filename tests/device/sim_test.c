@@ -803,6 +803,7 @@ static void environment_is_checked(void **state)
                                            {"WEFT_SIM_DEVICES", "2 "},    {"WEFT_SIM_FAIL", "1e3"}};
     struct device *d;
     const struct device_ops *found;
+    struct device_facts facts;
     char text[200];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         simulated_set(wrong[i][0], wrong[i][1]);
@@ -811,16 +812,17 @@ static void environment_is_checked(void **state)
                  wrong[i][0], wrong[i][1]);
         assert_non_null(strstr(weft_errmsg(), text));
         assert_int_equal(ops->open(0, error_set, &d), WEFT_EINVAL);
-        ops->describe(0, text, sizeof text);
-        assert_non_null(strstr(text, "expected a number"));
+        assert_false(ops->facts(0, &facts));
+        assert_non_null(strstr(facts.name, "expected a number"));
         simulated_set(wrong[i][0], NULL);
     }
-    ops->describe(0, text, sizeof text);
-    assert_string_equal(text, "simulated device 0, a queue for each stream, delays of seed 1");
+    assert_true(ops->facts(0, &facts));
+    assert_true(facts.simulated && facts.descriptors && !facts.handles && !facts.mps);
+    assert_string_equal(facts.name, "simulated device 0, a queue for each stream, delays of seed 1");
     simulated_set("WEFT_SIM_QUEUES", "8");
     simulated_set("WEFT_SIM_SEED", "0");
-    ops->describe(1, text, sizeof text);
-    assert_string_equal(text, "simulated device 1, 8 queues, no delays");
+    assert_true(ops->facts(1, &facts));
+    assert_string_equal(facts.name, "simulated device 1, 8 queues, no delays");
     simulated_set("WEFT_SIM_QUEUES", NULL);
     simulated_set("WEFT_SIM_SEED", NULL);
 }
