@@ -43,7 +43,7 @@ test-python: ## install the Python package, PyTorch and JAX into build/python an
 	@bash cmake/setup.sh python
 	@bash cmake/python.sh
 
-wheel: ## build the Python package as a wheel for this architecture (dist/), checked by auditwheel
+wheel: ## build the Python package as a wheel (dist/), checked by auditwheel; WHEEL_ARCH=x86_64 or aarch64: for that architecture
 	@bash cmake/setup.sh python
 	@bash cmake/wheel.sh
 
