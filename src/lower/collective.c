@@ -50,7 +50,7 @@ static int make(const weft_collective *c, const struct named *row, enum placemen
 }
 
 /* The names that others give collectives differ from these in underscores and capitals: all_reduce, AllGather. */
-static bool same_letters(const char *a, const char *b)
+static bool same_name(const char *a, const char *b)
 {
     for (;; a++, b++) {
         a += strspn(a, "_-");
@@ -64,7 +64,7 @@ static int unknown(const char *kind)
 {
     const char *likely = NULL;
     for (size_t i = 0; i < NAMED && kind; i++)
-        if (same_letters(kind, table[i].kind))
+        if (same_name(kind, table[i].kind))
             likely = table[i].kind;
     return error_set(WEFT_EINVAL,
                      "collective: there is no '%.40s': %s%s%sbroadcast scatter gather reduce allgather reduce_scatter "
