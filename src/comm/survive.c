@@ -221,7 +221,7 @@ static void answer(struct survivors *s)
     s->repeated = false;
 }
 
-/* Does what the leader's word asks for. 1: it is the result. */
+/* Does what the leader's word asks for. 1: it is the result; -1: there will be none. */
 static int follow(struct survivors *s)
 {
     const struct survive_word *v = &s->view;
@@ -231,7 +231,7 @@ static int follow(struct survivors *s)
     if (v->phase == SURVIVE_COMMITS)
         return 1;
     if (v->phase == SURVIVE_FAILS)
-        return no_majority(s);
+        return -1;
     bool changed = v->ballot > s->promised;
     s->promised = changed ? v->ballot : s->promised;
     if (v->phase == SURVIVE_PROPOSES && v->ballot == s->promised && s->accepted != v->ballot &&
@@ -309,7 +309,7 @@ static int agree(struct survivors *s)
         }
         survive_tree_move(s, now);
         if (done)
-            return done > 0 ? 0 : done;
+            return done > 0 ? 0 : no_majority(s);
         ask(s, from, now);
         if (now >= s->began + 2 * c->deadline_ns)
             return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not sent the list of survivors within %lld ms",
