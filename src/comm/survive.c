@@ -64,6 +64,7 @@
 #define FINISH_BEATS 10                 /* or in beats */
 #define ASK_NS INT64_C(50000000)        /* without a word of a leader: this rank mails the rank that should lead */
 #define ASK_AGAIN_NS INT64_C(500000000) /* and again */
+#define ASK_BEATS 4
 
 void survive_open(weft_comm *c)
 {
@@ -247,19 +248,19 @@ static int follow(struct survivors *s)
     return 0;
 }
 
-/* Does another rank of this host ask that has a lower number? */
-static bool other_asks(const struct survivors *s)
+/* How many ranks of this host come before this one? */
+static int before(const struct survivors *s)
 {
     const struct core_group *g = s->comm->group;
+    int n = 0;
     for (int i = 0; g->ranks[i].indexed != s->comm->rank; i++)
-        if (!survive_in(s->dead, g->ranks[i].indexed) && survive_words_asked(s, g->ranks[i].indexed) >= s->agreement)
-            return true;
-    return false;
+        n += !survive_in(s->dead, g->ranks[i].indexed);
+    return n;
 }
 
-/* Without the word of a leader, one rank of each host, and later each rank, asks on the way up to the rank that should
- * lead: so it finds out whether ranks there are dead, and they hear of the agreement. After its deadline it tells all
- * others that it asks: the first of those that do so leads. */
+/* Without the word of a leader, the first rank of each host asks on the way up to the rank that should lead: so it
+ * finds out whether ranks there are dead, and they hear of the agreement. The others ask later, one after the other.
+ * After its deadline it tells all others that it asks: the first of those that do so leads. */
 static void ask(struct survivors *s, int from, int64_t now)
 {
     weft_comm *c = s->comm;
@@ -275,11 +276,11 @@ static void ask(struct survivors *s, int from, int64_t now)
         return;
     if (!s->asked_at)
         s->asked_at = now;
-    if (now - s->asked_at < ASK_NS)
+    if (now - s->asked_at < survive_patience(s, ASK_NS, 1))
         return;
     int whom = survive_tree_up(s, from);
-    bool again = now - s->asked_at >= ASK_AGAIN_NS;
-    if (!again && (whom == s->asked_whom || other_asks(s)))
+    int turn = before(s);
+    if (now - s->asked_at < survive_patience(s, ASK_AGAIN_NS, ASK_BEATS) * (turn ? turn : whom == s->asked_whom))
         return;
     s->asked_at = now;
     s->asked_whom = whom;
@@ -329,14 +330,19 @@ static void decide(struct survivors *s)
     memcpy(s->decided.list, s->view.list, s->words * sizeof *s->view.list);
 }
 
+static int64_t finish_ns(const struct survivors *s)
+{
+    int64_t ns = survive_patience(s, FINISH_NS, FINISH_BEATS), most = s->comm->deadline_ns / 8;
+    return ns < most ? ns : most;
+}
+
 /* Stays until the ranks that this one speaks for have the result, too, for a bounded time. If others have begun the
  * next agreement, they have had it. */
 static void finish(struct survivors *s)
 {
     weft_comm *c = s->comm;
     uint64_t key = survive_key(&s->view);
-    int64_t now = core_now(), stay = FINISH_BEATS * c->beat_ns > FINISH_NS ? FINISH_BEATS * c->beat_ns : FINISH_NS;
-    int64_t until = now + (stay < c->deadline_ns / 4 ? stay : c->deadline_ns / 4);
+    int64_t now = core_now(), until = now + finish_ns(s);
     int64_t least = c->beat_ns / NAP, most = c->beat_ns / NAP_MOST;
     for (int64_t nap = least; survive_key(&s->view) == key; nap = 2 * nap < most ? 2 * nap : most, now = core_now()) {
         survive_tree_move(s, now);
@@ -398,7 +404,7 @@ static int find(weft_comm *c)
         finish(s);
     }
     s->asking = false;
-    mail_flush(c, c->deadline_ns / 8); /* what this rank said last: mail to silent ranks may stay unsent */
+    mail_flush(c, finish_ns(s)); /* what this rank said last: mail to silent ranks may stay unsent */
     return err;
 }
 

@@ -135,6 +135,12 @@ static inline bool survive_late(const struct survivors *s, int64_t now)
     return now >= s->began + s->comm->deadline_ns;
 }
 
+/* A time, or some beats, which are longer if many ranks share a machine. */
+static inline int64_t survive_patience(const struct survivors *s, int64_t ns, int beats)
+{
+    return beats * s->comm->beat_ns > ns ? beats * s->comm->beat_ns : ns;
+}
+
 /* ---- survive_state.c ---- */
 
 struct survivors *survive_state_of(weft_comm *c); /* makes it if there is none; NULL: no memory */

@@ -37,11 +37,6 @@ static const struct transport_hosts *hosts_of(const struct survivors *s)
     return s->comm->link->hosts;
 }
 
-static int64_t at_least(int64_t ns, int64_t least)
-{
-    return ns > least ? ns : least;
-}
-
 /* ---- which answers are missing ---- */
 
 /* A word of the set of ranks of which this rank needs an answer to the word in view, and has none. */
@@ -249,7 +244,7 @@ static void tell(struct survivors *s, struct survive_part *p, int64_t now)
 
 static void tell_part(struct survivors *s, int i, int64_t now)
 {
-    int64_t repeat = at_least(REPEAT_BEATS * s->comm->beat_ns, REPEAT_NS);
+    int64_t repeat = survive_patience(s, REPEAT_NS, REPEAT_BEATS);
     if (s->parts[i].told == s->key) {
         if (!any_missing(s, s->parts[i].first, s->parts[i].n))
             return;
@@ -300,12 +295,9 @@ void survive_tree_asked(struct survivors *s, int peer, uint64_t agreement)
     for (int i = 0; i < s->nparts; i++)
         if (s->parts[i].rank == peer)
             s->parts[i].told = 0;
-    if (is_part(s, peer) || survive_agreement(s->view.ballot) != agreement)
-        return;
-    if (survive_leader(s->view.ballot) == s->comm->rank && s->hosts)
-        add_part(s, hosts_of(s)->host[peer], 1, peer);
-    else
-        survive_mail_word(s, peer, &s->view, 0, 0);
+    if (!is_part(s, peer) && survive_agreement(s->view.ballot) == agreement)
+        survive_mail_word(s, peer, &s->view, 0,
+                          0); /* its host finds it there, and reports to the rank that speaks for it */
 }
 
 void survive_tree_pass_on(struct survivors *s, const struct survive_word *w, int first, int hosts)
@@ -365,7 +357,7 @@ static void up(struct survivors *s, int64_t now)
         return;
     }
     bool whole = !any_missing(s, s->first, s->hosts);
-    bool due = s->changed && now - s->reported_at >= at_least(s->comm->beat_ns, HOLD_NS);
+    bool due = s->changed && now - s->reported_at >= survive_patience(s, HOLD_NS, 1);
     if (!s->answer_now && !due && (!whole || s->whole))
         return;
     survive_mail_report(s, s->above);
