@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo check test test-python wheel site bench ablation scale install uninstall asan tsan fuzz soak coverage clean format help
+.PHONY: all demo check test test-python test-gpu wheel site bench bench-gpu ablation scale install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -42,6 +42,9 @@ test: ## set up, build and run all tests: ordinary, ASan and UBSan, TSan, fuzzer
 test-python: ## install the Python package, PyTorch and JAX into build/python and run the package's tests
 	@bash cmake/setup.sh python
 	@bash cmake/python.sh
+
+test-gpu: ## the tests on this machine's GPU, also under MPS and compute-sanitizer; says why where it cannot
+	@bash cmake/test_gpu.sh || [ $$? -eq 77 ]
 
 wheel: ## build the Python package as a wheel for this architecture (dist/), checked by auditwheel
 	@bash cmake/setup.sh python
@@ -76,6 +79,9 @@ bench: ## install the peers, measure beside them (15 minutes), write bench/resul
 	@$(configure)
 	@$(build)
 	@BENCH_ARGS="$(BENCH_ARGS)" bash cmake/bench.sh
+
+bench-gpu: ## measure on this machine's GPU beside the driver's copy: threads, processes, MPS; says why where it cannot
+	@bash cmake/bench_gpu.sh || [ $$? -eq 77 ]
 
 ablation: ## measure what each driver and way is worth (10 minutes a table; goes on where it ended), write docs/ways.md
 	@bash cmake/setup.sh build

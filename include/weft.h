@@ -378,6 +378,9 @@ WEFT_API const char *weft_transport_name(size_t i);
 /* The modules that are installed with this build, from index 0 on; NULL after the last. A module uses another library
  * to carry messages between hosts. */
 WEFT_API const char *weft_module_name(size_t i);
+/* Describes the devices whose memory this process can use: their names, driver, MPS, how memory is shared between
+ * processes, and how weft moves it. If there are none, it says why. It loads the device's module and its driver. */
+WEFT_API int weft_device_explain(bool json, char *buf, size_t cap, size_t *len);
 /* Collective over c: makes a comm of the n listed ranks, numbered in the order of the list. All of them pass the same
  * list. A rank that joins no group passes n = 0 and gets NULL. Several groups may form in one call. By several calls a
  * rank may be in groups that overlap. Each group has the options of c, and execs, windows, barriers and failures of
@@ -482,7 +485,8 @@ typedef struct weft_exec_info {
 #define WEFT_EXEC_INFO_INIT WEFT_SIZED(weft_exec_info)
 WEFT_API int weft_exec_stats(const weft_exec *x, weft_exec_info *out); /* set out->size first */
 /* Describes what bind has chosen on this rank: the driver of its runs, the way of each message and why, the bytes that
- * are packed, and whether each rank was assumed to have a core of its own. */
+ * are packed, which buffers are mirrored on a device or on the host and why, and whether each rank was assumed to have
+ * a core of its own. */
 WEFT_API int weft_exec_explain(const weft_exec *x, bool json, char *buf, size_t cap, size_t *len);
 /* Waits for a run in flight until the deadline, and then fails the comm. */
 WEFT_API void weft_exec_close(weft_exec *x);

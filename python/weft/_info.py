@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
-from typing import Any, Callable, List, TypedDict
+from typing import Any, Callable, Dict, List, TypedDict
 
-from ._errors import text_of
+from ._errors import filled, text_of
 from ._weft import ffi, lib
 
 __all__ = ["Info", "algorithms", "info", "transports"]
@@ -20,6 +21,7 @@ class Info(TypedDict):
     algorithms: List[str]
     transports: List[str]
     modules: List[str]
+    devices: Dict[str, Any]
 
 
 def version() -> str:
@@ -50,7 +52,8 @@ def algorithms() -> List[str]:
 
 def info() -> Info:
     """What this build can do, as ``weft info`` says. ``modules`` are those of its transports between machines that came with
-    it: they were built where the headers of their libraries were found, and need these libraries when they are opened."""
+    it: they were built where the headers of their libraries were found, and need these libraries when they are opened. ``devices`` says which
+    devices have memory that this process can use, or why there are none."""
     return {
         "version": version(),
         "dtypes": _names(lib.weft_dtype_name, lib.WEFT_BOOL),
@@ -58,4 +61,5 @@ def info() -> Info:
         "algorithms": algorithms(),
         "transports": transports(),
         "modules": _names(lib.weft_module_name),
+        "devices": json.loads(filled(lambda *room: lib.weft_device_explain(True, *room))),
     }

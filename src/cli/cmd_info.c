@@ -94,6 +94,21 @@ static const struct list lists[] = {{"dtypes", dtype_at},
                                     {"modules", weft_module_name}};
 #define LISTS (sizeof lists / sizeof *lists)
 
+/* What the library says about devices, in memory that the caller frees; NULL: there is no memory. */
+static char *devices(bool json)
+{
+    char *text = NULL;
+    size_t cap = 0, len = 0;
+    while (!weft_device_explain(json, text, cap, &len) && len >= cap) {
+        free(text);
+        cap = len + 1;
+        text = malloc(cap);
+        if (!text)
+            break;
+    }
+    return text;
+}
+
 static void print_json(const struct machine *m, const char *version)
 {
     struct json j = {.to = stdout};
@@ -106,6 +121,11 @@ static void print_json(const struct machine *m, const char *version)
         json_write_close(&j, ']');
     }
     json_write_text(&j, "between_hosts", wire_here());
+    char *text = devices(true);
+    if (text)
+        text[strcspn(text, "\n")] = 0;
+    json_write_raw(&j, "devices", text ? text : "null");
+    free(text);
     json_write_open(&j, "limits", '{', true);
     json_write_int(&j, "dims", WEFT_MAX_DIMS);
     json_write_int(&j, "axes", WEFT_MAX_AXES);
@@ -132,6 +152,10 @@ static void print_text(const struct machine *m, const char *version)
         puts(lists[k].get(0) ? "" : "none");
     }
     printf("%-12s%s between hosts\n", "auto:", wire_here());
+    char *all = devices(false), *rest = NULL;
+    for (const char *line = all ? strtok_r(all, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+        printf("%-12s%s\n", line == all ? "devices" : "", line);
+    free(all);
     printf("%-12s%d dims, %d axes, %d letters an axis name\n", "limits", WEFT_MAX_DIMS, WEFT_MAX_AXES, WEFT_MAX_NAME);
     printf("%-12s%s %s%s%s\n", "cpu", m->uname.sysname, m->uname.machine, m->cpu[0] ? ", " : "", m->cpu);
     printf("%-12s%" PRId64 "\n", "cores", m->cores);

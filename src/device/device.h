@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 1
+#define DEVICE_ABI 2
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -32,6 +32,16 @@ struct device {
 struct device_share {
     uint64_t base, bytes; /* of the allocation, in the owner's addresses */
     char handle[DEVICE_HANDLE];
+};
+
+/* What `weft info` says about a device. */
+struct device_facts {
+    char name[160]; /* for readers */
+    char driver[64];
+    uint64_t bytes; /* of its memory; 0: as much as the host has */
+    bool simulated;
+    bool mps;                  /* processes share the device by MPS */
+    bool handles, descriptors; /* memory can be shared by IPC handles, by exported descriptors */
 };
 
 /* A word of host memory that was pinned, as streams see it. */
@@ -59,8 +69,8 @@ struct device_ops {
     void (*close)(struct device *d);
     /* The number of the device to which the address belongs; -1: it is host memory. */
     int (*owner)(const void *address);
-    /* A line about device `number` for `weft info`, with its name, memory and driver. */
-    void (*describe)(int number, char *text, size_t cap);
+    /* What is known about device `number` before it is opened. False: nothing, and `name` says why. */
+    bool (*facts)(int number, struct device_facts *out);
 
     /* Zeroed memory, aligned to 256 bytes; NULL: there is none. */
     void *(*alloc)(struct device *d, size_t bytes);

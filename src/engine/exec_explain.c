@@ -1,10 +1,11 @@
 /* What bind has chosen for an exec, as text and as JSON: the driver, the way of each message and why, what is staged,
- * and whether each rank is assumed to have a core. */
+ * memory on devices, and whether each rank is assumed to have a core. */
 #include <inttypes.h>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/lock.h"
+#include "engine/device/device_explain.h"
 #include "engine/driver.h"
 #include "engine/way.h"
 #include "engine/ways/way_wire.h"
@@ -147,6 +148,7 @@ static void text_exec(const weft_exec *x, struct text *t)
                 "packed in a run: %" PRId64 " bytes; eager slots: %" PRId64 " bytes; staging pool: %" PRId64
                 " of %" PRId64 " bytes\n",
                 staged_bytes(x), p->eager_bytes, x->comm->staging.taken, x->comm->staging.limit);
+    device_explain_text(x, t);
     if (x->checks)
         text_put(t, "messages are checked\n");
     if (x->off) {
@@ -192,7 +194,9 @@ static void json_exec(const weft_exec *x, struct text *t)
     for (int i = 0, n = 0; toggle_name(i); i++)
         if (toggle_is_off(x->off, toggle_name(i)))
             text_printf(t, "%s\"%s\"", n++ ? ", " : "", toggle_name(i));
-    text_printf(t, "],\n \"checked\": %s, \"channels\": [", x->checks ? "true" : "false");
+    text_put(t, "],\n \"device\": ");
+    device_explain_json(x, t);
+    text_printf(t, ",\n \"checked\": %s, \"channels\": [", x->checks ? "true" : "false");
     each_side(x, json_side, t);
     text_put(t, "]}\n");
 }

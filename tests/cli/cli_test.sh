@@ -253,6 +253,16 @@ run 0 info; out "version     0."; out "bf16"; out "avg"; out "threads:N/NAME"; o
 run 0 info --json; out '"cores":'
 mkdir -p modules && touch modules/weft_ucx.so modules/weft_mpi_mpich.so # looks for files alone
 WEFT_MODULES=$PWD/modules run 0 info; out "modules     ucx: mpi:"; out "mpi:mpich"
+# Devices: the simulation says that it is one, and what is wrong is said.
+WEFT_DEVICE=sim WEFT_SIM_DEVICES=2 WEFT_MODULES=$WEFT_BUILD_DIR run 0 info
+out "devices     sim: a simulation on the host, not a GPU (WEFT_DEVICE=sim)"; out "device 1: simulated device 1, a queue for each stream"
+out "memory shared by descriptors; no MPS"; out "engines: launcher ("
+WEFT_DEVICE=sim WEFT_SIM_DEVICES=2 WEFT_MODULES=$WEFT_BUILD_DIR run 0 info --json
+out '"devices": {"kind": "sim", "simulated": true, "why": null, "devices": [{"number": 0, "name": "simulated device 0,'
+out '"memory": 0, "mps": false, "sharing": ["descriptors"]}], "engines": ["launcher", "mirrors"]},'
+WEFT_DEVICE=sim WEFT_SIM_DEVICES=x WEFT_MODULES=$WEFT_BUILD_DIR run 0 info; out "devices     none: memory of a CUDA device is not possible: WEFT_SIM_DEVICES=x"
+WEFT_DEVICE=rocm run 0 info; out "devices     none: WEFT_DEVICE=rocm: expected cuda or sim"
+WEFT_DEVICE=rocm run 0 info --json; out '"devices": {"kind": null, "simulated": false, "why": "WEFT_DEVICE=rocm: expected cuda or sim", "devices": [], "engines": []},'
 # Modules are where the program is, wherever that was found, and never in the folder in which somebody works.
 "$WEFT_BIN" info | grep ^modules >there
 (cd modules && PATH=$(dirname "$WEFT_BIN"):$PATH && "$(basename "$WEFT_BIN")" info) | grep ^modules >here

@@ -168,9 +168,11 @@ static void pin_calls(void)
 
 static int calls(void)
 {
-    char text[256];
-    ops->describe(0, text, sizeof text);
-    printf("%s\n", text);
+    struct device_facts f;
+    if (!ops->facts(0, &f))
+        must(WEFT_EUNSUPPORTED, f.name);
+    printf("%s, driver %s, %llu MiB, %s\n", f.name, f.driver, (unsigned long long)f.bytes >> 20,
+           f.mps ? "MPS" : "no MPS");
     memory_calls();
     pin_calls();
     return 0;

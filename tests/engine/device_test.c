@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "support/clock.h"
 #include "support/conformance.h"
+#include "support/json_syntax.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 
@@ -119,6 +120,13 @@ static bool explains(weft_exec *x, const char *text)
     return !weft_exec_explain(x, false, buf, sizeof buf, &len) && strstr(buf, text);
 }
 
+static bool explains_json(weft_exec *x, const char *text)
+{
+    char buf[4096];
+    size_t len;
+    return !weft_exec_explain(x, true, buf, sizeof buf, &len) && json_is_valid(buf) && strstr(buf, text);
+}
+
 static void run_both_forms(struct ranks_rank *r)
 {
     for (int form = 0; form < 2; form++) {
@@ -146,6 +154,86 @@ static void both_forms_move_the_data(void **state)
 {
     (void)state;
     ranks_run(RANKS, NULL, run_both_forms, NULL, NULL);
+}
+
+/* ---- what an exec says ---- */
+
+/* A side whose buffers are on the device, or one of them in `host` memory. */
+static int bind_side(struct side *s, weft_comm *c, float *host, int device, const weft_bind_opts *opts)
+{
+    *s = (struct side){.device = NULL};
+    void *src = NULL, *dst = NULL;
+    int err = device_open("test", WEFT_MEMORY_CUDA, device, getenv("WEFT_MODULES"), &s->device);
+    err = err ? err : lower(s, c, ROWS, SHIFT);
+    err = err ? err : weft_comm_alloc(c, COUNT * sizeof *s->src, WEFT_MEMORY_CUDA, device, &src);
+    err = err ? err : weft_comm_alloc(c, COUNT * sizeof *s->dst, WEFT_MEMORY_CUDA, device, &dst);
+    s->src = src;
+    s->dst = dst;
+    weft_view from = view_of(s->src, COUNT), to = view_of(s->dst, COUNT);
+    from.device = to.device = device;
+    if (host)
+        from = (weft_view)WEFT_VIEW(host, COUNT * sizeof *host);
+    return err ? err : weft_bind(s->plan, c, &from, &to, opts, &s->exec);
+}
+
+static void explain_forms(struct ranks_rank *r)
+{
+    struct side s;
+    float host[COUNT] = {0};
+    char line[200];
+    weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
+    RANKS_OK(r, bind_side(&s, r->comm, NULL, 0, &opts));
+    snprintf(line, sizeof line, "device 0 (%s): shared by all ranks\n", s.device->ops->name);
+    RANKS_CHECK(r, explains(s.exec, line) && !explains(s.exec, "mirrored"));
+    RANKS_CHECK(r, explains_json(s.exec, "\"shared\": true, \"why\": null, \"mirrored\": []}"));
+    close_side(&s, r->comm);
+
+    RANKS_OK(r, bind_side(&s, r->comm, r->rank == 1 ? host : NULL, 0, &opts));
+    RANKS_CHECK(r, explains(s.exec, line));
+    RANKS_CHECK(r, explains(s.exec, "source of tensor 0: 4096 bytes, mirrored on the device, because they are in host "
+                                    "memory\n") == (r->rank == 1));
+    RANKS_CHECK(r, !explains(s.exec, "destination of"));
+    close_side(&s, r->comm);
+
+    opts.ways = "-launcher";
+    RANKS_OK(r, bind_side(&s, r->comm, r->rank == 1 ? host : NULL, 0, &opts));
+    RANKS_CHECK(r, explains(s.exec, "not shared by all ranks: the driver launcher is switched off\n"));
+    RANKS_CHECK(r, explains(s.exec, "source of tensor 0: 4096 bytes, mirrored on the host") == (r->rank != 1));
+    RANKS_CHECK(r, explains(s.exec, "destination of tensor 0: 4096 bytes, mirrored on the host, because the device is "
+                                    "not shared\n"));
+    RANKS_CHECK(r, explains_json(s.exec, "\"shared\": false, \"why\": \"the driver launcher is switched off\", "
+                                         "\"mirrored\": [{\"tensor\": 0, \"side\": "));
+    close_side(&s, r->comm);
+
+    opts.ways = r->rank == 2 ? "-launcher" : "";
+    RANKS_OK(r, bind_side(&s, r->comm, NULL, 0, &opts));
+    RANKS_CHECK(r,
+                explains(s.exec, "not shared by all ranks: another rank cannot share its memory\n") == (r->rank != 2));
+    close_side(&s, r->comm);
+
+    opts.ways = "";
+    opts.check = 1;
+    RANKS_OK(r, bind_side(&s, r->comm, NULL, 0, &opts));
+    RANKS_CHECK(r, explains(s.exec, "not shared by all ranks: messages are checked\n"));
+    close_side(&s, r->comm);
+
+    const char *why;
+    const struct device_ops *ops;
+    RANKS_OK(r, device_find("test", WEFT_MEMORY_CUDA, getenv("WEFT_MODULES"), &ops));
+    if (ops->count(&why) < 2)
+        return;
+    opts.check = 0;
+    RANKS_OK(r, bind_side(&s, r->comm, NULL, r->rank % 2, &opts));
+    RANKS_CHECK(r, explains(s.exec, "not shared by all ranks: the ranks have memory on several devices\n"));
+    close_side(&s, r->comm);
+}
+
+static void an_exec_says_what_it_mirrors_and_why(void **state)
+{
+    (void)state;
+    setenv("WEFT_SIM_DEVICES", "2", 1);
+    ranks_run(RANKS, NULL, explain_forms, NULL, NULL);
+    unsetenv("WEFT_SIM_DEVICES");
 }
 
 /* ---- streams ---- */
@@ -187,11 +275,11 @@ static void runs_keep_the_order_of_a_stream(void **state)
     ranks_run(RANKS, NULL, run_in_stream_order, (void *)(uintptr_t) "-launcher", NULL);
 }
 
-/* Many execs, each on a stream of its own, started in another order on each rank. */
-/* The hardware has 32 queues for all streams of a process, so on a GPU ranks that are threads use fewer. */
+/* Many execs, each on a stream of its own, started in another order on each rank. The hardware has 32 queues for all
+ * streams of a process, so ranks that are threads use fewer. */
 static int streams_of(void)
 {
-    return strcmp(getenv("WEFT_DEVICE"), "sim") && !ranks_forked ? STREAMS / 4 : STREAMS;
+    return ranks_forked ? STREAMS : STREAMS / 4;
 }
 
 static void run_many_streams(struct ranks_rank *r)
@@ -229,6 +317,45 @@ static void execs_on_many_streams_go_in_any_order(void **state)
 {
     (void)state;
     ranks_run(RANKS, NULL, run_many_streams, NULL, NULL);
+}
+
+/* ---- the host's order ---- */
+
+/* Giving device memory back waits for all streams of the process. A rank that has started a run does so before the
+ * others start theirs: its run must not wait in a stream. */
+static void give_back_between_starts(struct ranks_rank *r)
+{
+    struct side s;
+    float *more, host[COUNT];
+    RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, ""));
+    for (int turn = 0; turn < 2 * RANKS; turn++) {
+        for (int i = 0; i < COUNT; i++)
+            host[i] = (float)(turn * 10000 + r->rank * 1000 + i);
+        RANKS_OK(r, copy(&s, s.src, host, sizeof host));
+        RANKS_OK(r, sync_side(&s));
+        bool early = r->rank == turn % RANKS;
+        if (early)
+            RANKS_OK(r, weft_exec_start(s.exec));
+        RANKS_OK(r, device_memory(r->comm, sizeof host, &more));
+        weft_comm_free(r->comm, more);
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
+        if (!early)
+            RANKS_OK(r, weft_exec_start(s.exec));
+        RANKS_OK(r, weft_exec_wait(s.exec, WEFT_DEADLINE));
+        RANKS_OK(r, copy(&s, host, s.dst, sizeof host));
+        RANKS_OK(r, sync_side(&s));
+        int from = (r->rank + RANKS - 1) % RANKS;
+        for (int i = 0; i < COUNT; i++)
+            RANKS_CHECK(r, host[i] == (float)(turn * 10000 + from * 1000 + i));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE)); /* sources are written again */
+    }
+    close_side(&s, r->comm);
+}
+
+static void runs_that_the_host_orders_wait_in_no_stream(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, give_back_between_starts, NULL, NULL);
 }
 
 /* ---- other buffers ---- */
@@ -337,10 +464,13 @@ static void a_death_releases_streams_that_wait(void **state)
 int main(int argc, char **argv)
 {
     setenv("WEFT_DEVICE", "sim", 0);
+    setenv("WEFT_SIM_QUEUES", "32", 0); /* as many as the hardware has */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_forms_move_the_data),
+        cmocka_unit_test(an_exec_says_what_it_mirrors_and_why),
         cmocka_unit_test(runs_keep_the_order_of_a_stream),
         cmocka_unit_test(execs_on_many_streams_go_in_any_order),
+        cmocka_unit_test(runs_that_the_host_orders_wait_in_no_stream),
         cmocka_unit_test(an_exec_is_bound_to_other_buffers),
         cmocka_unit_test(what_cannot_be_done_is_refused),
     };

@@ -259,25 +259,38 @@ static int owner(const void *address)
     return number;
 }
 
-static void describe(int number, char *text, size_t cap)
+/* 0 if the driver does not know the attribute. */
+static int attribute(const struct cuda_driver *cu, CUdevice d, CUdevice_attribute which)
+{
+    int value = 0;
+    return cu->cuDeviceGetAttribute(&value, which, d) ? 0 : value;
+}
+
+static bool facts(int number, struct device_facts *out)
 {
     const char *why;
     const struct cuda_driver *cu = cuda_driver(&why);
     char name[128] = "?";
-    int version = 0, major = 0, minor = 0;
+    int version = 0;
     size_t bytes = 0;
     CUdevice d;
+    *out = (struct device_facts){.mps = false};
     if (!cu || cu->cuDeviceGet(&d, number)) {
-        snprintf(text, cap, "CUDA: %s", cu ? "there is no such device" : why);
-        return;
+        snprintf(out->name, sizeof out->name, "CUDA: %s", cu ? "there is no such device" : why);
+        return false;
     }
     cu->cuDeviceGetName(name, sizeof name, d);
     cu->cuDriverGetVersion(&version);
     cu->cuDeviceTotalMem(&bytes, d);
-    cu->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d);
-    cu->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d);
-    snprintf(text, cap, "%s, %zu MiB, compute capability %d.%d, driver for CUDA %d.%d", name, bytes >> 20, major, minor,
-             version / 1000, version % 1000 / 10);
+    snprintf(out->name, sizeof out->name, "%s, compute capability %d.%d", name,
+             attribute(cu, d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+             attribute(cu, d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+    snprintf(out->driver, sizeof out->driver, "for CUDA %d.%d", version / 1000, version % 1000 / 10);
+    out->bytes = bytes;
+    out->mps = attribute(cu, d, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+    out->handles = attribute(cu, d, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING); /* what IPC handles of memory need */
+    out->descriptors = attribute(cu, d, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+    return true;
 }
 
 /* ---- memory ---- */
@@ -432,7 +445,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .open = open_device,
     .close = close_device,
     .owner = owner,
-    .describe = describe,
+    .facts = facts,
     .alloc = alloc,
     .free = free_memory,
     .share = cuda_share,

@@ -187,17 +187,41 @@ static void close_device(struct device *device)
     free(d);
 }
 
-static void describe(int number, char *text, size_t cap)
+static bool facts(int number, struct device_facts *out)
 {
     struct settings s;
     char queues[32] = "a queue for each stream", delays[40] = "no delays";
-    if (!read_settings(&s, text, cap))
-        return;
+    *out = (struct device_facts){.simulated = true, .descriptors = true, .driver = "weft's simulation, on the host"};
+    if (!read_settings(&s, out->name, sizeof out->name))
+        return false;
     if (s.queues)
         snprintf(queues, sizeof queues, "%" PRIu64 " queues", s.queues);
     if (s.seed)
         snprintf(delays, sizeof delays, "delays of seed %" PRIu64, s.seed);
-    snprintf(text, cap, "simulated device %d, %s, %s", number, queues, delays);
+    snprintf(out->name, sizeof out->name, "simulated device %d, %s, %s", number, queues, delays);
+    return true;
+}
+
+/* ---- giving back ---- */
+
+/* As CUDA's calls do: they wait for all streams of the process. */
+
+static void free_memory(struct device *d, void *memory)
+{
+    sim_stream_rest(d);
+    sim_memory_free(d, memory);
+}
+
+static void unmap(struct device *d, void *base)
+{
+    sim_stream_rest(d);
+    sim_memory_unmap(d, base);
+}
+
+static void unpin(struct device *d, void *host)
+{
+    sim_stream_rest(d);
+    sim_memory_unpin(d, host);
 }
 
 /* ---- work ---- */
@@ -256,14 +280,14 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .open = open_device,
     .close = close_device,
     .owner = sim_memory_owner,
-    .describe = describe,
+    .facts = facts,
     .alloc = sim_memory_alloc,
-    .free = sim_memory_free,
+    .free = free_memory,
     .share = sim_memory_share,
     .map = sim_memory_map,
-    .unmap = sim_memory_unmap,
+    .unmap = unmap,
     .pin = sim_memory_pin,
-    .unpin = sim_memory_unpin,
+    .unpin = unpin,
     .stream_open = sim_stream_open,
     .stream_close = sim_stream_close,
     .sync = sim_stream_sync,

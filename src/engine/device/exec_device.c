@@ -1,5 +1,6 @@
 #include "engine/device/exec_device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,24 +40,40 @@ static bool can_share(const struct device *d, const weft_view *v)
     return can;
 }
 
-static bool all_shared(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst)
+/* If not, `why` names the first buffer that cannot be shared. */
+static bool all_shared(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst,
+                       char *why, size_t cap)
 {
+    char who[VIEW_NAME];
     for (uint32_t t = 0; t < x->plan->ntensors; t++)
         for (int side = 0; side < 2; side++) {
             const weft_view *v = sites_view(x->plan, t, side ? dst : src, side);
-            if (v && sites_on_device(v) && !can_share(d, v))
-                return false;
+            if (!v || !sites_on_device(v) || can_share(d, v))
+                continue;
+            snprintf(why, cap, "the %s of %s cannot be shared with other processes", side ? "destination" : "source",
+                     view_tensor(x->plan, t, who));
+            return false;
         }
     return true;
 }
 
-static uint64_t note_of(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst)
+/* Can the launcher do the work, as far as this rank is concerned? If not, `why` says so. */
+static bool can_launch(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst,
+                       char *why, size_t cap)
 {
-    if (!d)
-        return NEUTRAL;
+    const char *text = x->comm->link->hosts                    ? "the ranks are on several hosts"
+                       : x->comm->size > SYMBOL_RANKS          ? "there are too many ranks"
+                       : x->checks                             ? "messages are checked"
+                       : x->off & driver_bit(&driver_launcher) ? "the driver launcher is switched off"
+                                                               : NULL;
+    if (text)
+        snprintf(why, cap, "%s", text);
+    return !text && all_shared(x, d, src, dst, why, cap);
+}
+
+static uint64_t note_of(const struct device *d, bool shares)
+{
     uint64_t hash = id_hash(d);
-    bool shares = !x->comm->link->hosts && x->comm->size <= SYMBOL_RANKS && !x->checks &&
-                  !(x->off & driver_bit(&driver_launcher)) && all_shared(x, d, src, dst);
     return hash | (~hash & HASH_MASK) << HASH_BITS | (shares ? SHARES : 0);
 }
 
@@ -87,7 +104,7 @@ static int find_device(uint64_t hash, struct device **out)
                      "make it visible to this rank, too");
 }
 
-static int set_up(weft_exec *x, struct device *d, bool shared)
+static int set_up(weft_exec *x, struct device *d, bool shared, const char *why)
 {
     x->device = calloc(1, sizeof *x->device);
     if (!x->device) {
@@ -95,6 +112,7 @@ static int set_up(weft_exec *x, struct device *d, bool shared)
         return error_nomem();
     }
     *x->device = (struct exec_device){.device = d, .shared = shared};
+    snprintf(x->device->why, sizeof x->device->why, "%s", shared ? "" : why);
     int err = 0;
     if (shared && x->plan->scratch) {
         x->device->scratch = d->ops->alloc(d, (size_t)x->plan->scratch);
@@ -132,8 +150,14 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     int err = s->placed ? device_open("weft_bind", s->memory, s->device, environment_modules(), &d) : 0;
     if (!err && d)
         err = check_owner(x->plan, d, src, dst);
-    struct core_vote vote = {
-        .call = COMM_BIND, .digest = x->plan->digest, .note = err ? 0 : note_of(x, d, src, dst), .code = err};
+    char why[sizeof x->device->why] = "";
+    bool can = !err && d && can_launch(x, d, src, dst, why, sizeof why);
+    struct core_vote vote = {.call = COMM_BIND,
+                             .digest = x->plan->digest,
+                             .note = err ? 0
+                                     : d ? note_of(d, can)
+                                         : NEUTRAL,
+                             .code = err};
     uint64_t meeting;
     err = meeting_agree(x->comm, &vote, deadline_ns, &meeting);
     if (err) {
@@ -144,9 +168,12 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     *chosen = true;
     uint64_t note = core_tally(x->comm->group, meeting).note;
     bool shared = agree(note);
+    if (!*why)
+        snprintf(why, sizeof why, "%s",
+                 note & SHARES ? "the ranks have memory on several devices" : "another rank cannot share its memory");
     if (shared && !d)
         err = find_device(note & HASH_MASK, &d);
-    return err || !d ? err : set_up(x, d, shared);
+    return err || !d ? err : set_up(x, d, shared, why);
 }
 
 void exec_device_close(weft_exec *x)

@@ -24,7 +24,8 @@
 /* Of an exec. */
 struct exec_device {
     struct device *device;
-    bool shared;   /* the form: all ranks share the device */
+    bool shared;              /* the form: all ranks share the device */
+    char why[VIEW_NAME + 64]; /* not shared: the reason, as far as this rank knows it */
     void *stream;  /* of runs that no stream of the caller orders: exec_device_stream; NULL: none was needed yet */
     void *scratch; /* shared: the plan's scratch memory, on the device */
     bool watched;  /* by watcher.c */

@@ -212,6 +212,13 @@ void mirror_views(const struct mirror *m, const weft_view **src, const weft_view
     *dst = m->dst;
 }
 
+int64_t mirror_bytes(const struct mirror *m, uint32_t tensor, bool written)
+{
+    const weft_view *v = written ? &m->dst_from[tensor] : &m->src_from[tensor];
+    struct range r;
+    return is_mirrored(m, v->data ? v : NULL) && extent(m->plan, tensor, v, written, &r) ? r.end - r.from : 0;
+}
+
 void *mirror_base(const struct mirror *m, size_t *bytes)
 {
     *bytes = m->bytes;

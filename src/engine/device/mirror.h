@@ -24,6 +24,9 @@ int mirror_make(const weft_plan *p, struct device *d, bool hosted, const weft_vi
                 const struct mirror_memory *memory, struct mirror **out);
 /* The views with the mirror in place of the caller's memory; they live as long as the mirror. */
 void mirror_views(const struct mirror *m, const weft_view **src, const weft_view **dst);
+/* How many bytes of the caller's memory, from the first to the last, the mirror has of one side of a tensor; 0: none.
+ */
+int64_t mirror_bytes(const struct mirror *m, uint32_t tensor, bool written);
 /* The first byte of the mirror, and how many there are. */
 void *mirror_base(const struct mirror *m, size_t *bytes);
 /* With the steps of the program, bound to the mirror: makes the copies of runs. */

@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# The tests on a GPU (`make test-gpu`): kernels against the CPU, execs at each place, random cases on 1 to 8 ranks, deaths, the
+# Python package; as plain processes and under MPS, and a share under compute-sanitizer. Says why it is left out where there is
+# no GPU (exit status 77). A process that has used CUDA cannot be forked, so each place has a call of its own.
+#
+#   test_gpu.sh [PATTERN]   the steps whose names match; all
+#
+#   GPU_SHARE    random cases of a step, percent of 1,000; 10
+#   GPU_PYTHON   a Python with PyTorch (and CuPy, JAX); python3
+#   WEFT_DEVICE  sim: the same on the simulated device, to try the script; and what gpu.sh reads
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. cmake/gpu.sh
+only=${1:-*}
+share=${GPU_SHARE:-10}
+python=${GPU_PYTHON:-python3}
+
+# try NAME COMMAND...: a step, if it is wanted.
+try()
+{
+    # shellcheck disable=SC2254  # it is a pattern
+    case $1 in
+    $only) step "$@" ;;
+    esac
+}
+
+# left_out NAME WHY
+left_out()
+{
+    # shellcheck disable=SC2254
+    case $1 in
+    $only) note "$1" skip "$2" ;;
+    esac
+}
+
+# The names of a program's tests that run at places, and of those that run once.
+placed() { "$1" --list | sed -n '/these run --on/q; p'; }
+once() { "$1" --list | sed '1,/these run --on/d'; }
+
+kernels()
+{
+    local bodies=$tree/tests/gpu_bodies
+    if [ ! -x "$bodies" ]; then
+        left_out "kernels" "the CUDA module is not built"
+        return
+    fi
+    try "kernels: calls" "$bodies" calls
+    try "kernels: random tables" "$bodies" check $((share * 100))
+}
+
+# cases HOW: random cases on 1 to 8 ranks, one number of ranks a step.
+cases()
+{
+    local how=$1 kind ranks
+    for kind in threads processes; do
+        [ "$how" = plain ] || [ "$kind" = processes ] || continue
+        for ranks in 1 2 3 4 5 6 7 8; do
+            try "$how: random cases, $ranks $kind" env WEFT_TEST_RANKS=$ranks WEFT_TEST_SHARE="$share" \
+                "$tree/tests/property_device_test" "random_cases_run_right_on_$kind"
+        done
+    done
+}
+
+# execs HOW PLACE...: each test of the execs at each place.
+execs()
+{
+    local how=$1 place name
+    shift
+    for place; do
+        for name in $(placed "$tree/tests/device_test"); do
+            try "$how: $place: $name" "$tree/tests/device_test" "$name" --on "$place"
+        done
+    done
+    for name in $(once "$tree/tests/device_test"); do
+        try "$how: $name" "$tree/tests/device_test" "$name"
+    done
+}
+
+# The package for GPU_PYTHON, beside the build: pip needs no network if the Python has scikit-build-core and cffi.
+package()
+{
+    local why
+    export PYTHONPATH=$tree/gpu-python${PYTHONPATH:+:$PYTHONPATH}
+    why=$("$python" -c 'import numpy, torch' 2>&1 | tail -n 1)
+    if [ -n "$why" ]; then
+        left_out "Python: package" "$python: $why"
+        return 1
+    fi
+    try "Python: package" "$python" -m pip install -q --no-index --no-deps --no-build-isolation --upgrade \
+        --target "$tree/gpu-python" -C "build-dir=$tree/gpu-pip" .
+}
+
+under_mps()
+{
+    if ! mps_there; then
+        left_out "MPS" "there is no nvidia-cuda-mps-control, or the device is simulated"
+    elif ! mps_on; then
+        left_out "MPS" "nvidia-cuda-mps-control does not start: $(head -n 1 "$logs/mps")"
+    else
+        execs MPS shm:processes
+        cases MPS
+        mps_off
+    fi
+}
+
+sanitized()
+{
+    local check=(compute-sanitizer --error-exitcode 9 --target-processes all)
+    if [ "$WEFT_DEVICE" = sim ] || ! command -v compute-sanitizer >/dev/null; then
+        left_out "compute-sanitizer" "it is not installed, or the device is simulated"
+        return
+    fi
+    try "compute-sanitizer: kernels" "${check[@]}" "$tree/tests/gpu_bodies" check 100
+    try "compute-sanitizer: random cases, 2 threads" env WEFT_TEST_RANKS=2 WEFT_TEST_SHARE=2 "${check[@]}" \
+        "$tree/tests/property_device_test" random_cases_run_right_on_threads
+}
+
+need_gpu
+targets=(device_test property_device_test weft_sim)
+[ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies weft_cuda)
+build_gpu "${targets[@]}"
+WEFT_MODULES=$(cd "$tree" && pwd)
+export WEFT_MODULES
+kernels
+execs plain threads shm:threads shm:processes
+cases plain
+package && try "Python: frameworks" "$python" tests/python/gpu_torch.py --quick
+under_mps
+sanitized
+summary
