@@ -72,6 +72,7 @@ right jobs_pairs -DN=2 -DRUNS=3
 right jobs_pairs -DDIES=1 -DRUNS=1
 right survive
 right survive -DDEATHS=0 -DLEAVERS=1
+right survive -DRELAYED -DDEATHS=0
 right tree -DAWAKE
 right tree -DAWAKE -DHOSTS
 optimise=-O1 # for more states, worth the time to compile
@@ -115,6 +116,8 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     for shape in -DAT=1 -DAT=0 -DFAN; do
         right relay -DFAULTS=2 -DROUNDS=1 $shape
     done
+    right survive -DRELAYED
+    right survive -DRELAYED -DDEATHS=0 -DLEAVERS=1
     right survive -DDEATHS=2
     right survive -DLEAVERS=1
     right survive -DDEATHS=2 -DLEAVERS=1
@@ -180,6 +183,9 @@ done
 broken "$wrong" progress_lock -DTWO_STEPS
 for fault in NO_PROMISE FORGETS NO_MAJORITY COUNT_LIST EARLY GUESSES; do
     broken "$wrong" survive -D$fault
+done
+for fault in RELAY_FORGETS RELAY_OLD RELAY_MIXES NO_PROMISE NO_MAJORITY GUESSES; do
+    broken "$wrong" survive -DRELAYED -D$fault
 done
 broken "$wrong" survive -DQUITS_ALWAYS -DLEAVERS=1
 broken "$wrong" survive -DGOES_ON_LATE -DLEAVERS=1
