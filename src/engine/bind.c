@@ -336,6 +336,10 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     x->program = stays;
     x->binding = false;
     outline_free(x, goes);
+    if (!err && exec_device_shared(x)) { /* giving device memory back waits for streams, so no rank starts before */
+        vote = (struct core_vote){.call = COMM_REBIND_DONE, .object = x->task.id};
+        err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
+    }
     return err;
 }
 

@@ -183,11 +183,11 @@ static void runs_keep_the_order_of_a_stream(void **state)
     ranks_run(RANKS, NULL, run_in_stream_order, (void *)(uintptr_t) "-launcher", NULL);
 }
 
-/* Many execs, each on a stream of its own, started in another order on each rank. */
-/* The hardware has 32 queues for all streams of a process, so on a GPU ranks that are threads use fewer. */
+/* Many execs, each on a stream of its own, started in another order on each rank. The hardware has 32 queues for all
+ * streams of a process, so ranks that are threads use fewer. */
 static int streams_of(void)
 {
-    return strcmp(getenv("WEFT_DEVICE"), "sim") && !ranks_forked ? STREAMS / 4 : STREAMS;
+    return ranks_forked ? STREAMS : STREAMS / 4;
 }
 
 static void run_many_streams(struct ranks_rank *r)
@@ -225,6 +225,45 @@ static void execs_on_many_streams_go_in_any_order(void **state)
 {
     (void)state;
     ranks_run(RANKS, NULL, run_many_streams, NULL, NULL);
+}
+
+/* ---- the host's order ---- */
+
+/* Giving device memory back waits for all streams of the process. A rank that has started a run does so before the
+ * others start theirs: its run must not wait in a stream. */
+static void give_back_between_starts(struct ranks_rank *r)
+{
+    struct side s;
+    float *more, host[COUNT];
+    RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, ""));
+    for (int turn = 0; turn < 2 * RANKS; turn++) {
+        for (int i = 0; i < COUNT; i++)
+            host[i] = (float)(turn * 10000 + r->rank * 1000 + i);
+        RANKS_OK(r, copy(&s, s.src, host, sizeof host));
+        RANKS_OK(r, sync_side(&s));
+        bool early = r->rank == turn % RANKS;
+        if (early)
+            RANKS_OK(r, weft_exec_start(s.exec));
+        RANKS_OK(r, device_memory(r->comm, sizeof host, &more));
+        weft_comm_free(r->comm, more);
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
+        if (!early)
+            RANKS_OK(r, weft_exec_start(s.exec));
+        RANKS_OK(r, weft_exec_wait(s.exec, WEFT_DEADLINE));
+        RANKS_OK(r, copy(&s, host, s.dst, sizeof host));
+        RANKS_OK(r, sync_side(&s));
+        int from = (r->rank + RANKS - 1) % RANKS;
+        for (int i = 0; i < COUNT; i++)
+            RANKS_CHECK(r, host[i] == (float)(turn * 10000 + from * 1000 + i));
+        RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE)); /* sources are written again */
+    }
+    close_side(&s, r->comm);
+}
+
+static void runs_that_the_host_orders_wait_in_no_stream(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, give_back_between_starts, NULL, NULL);
 }
 
 /* ---- other buffers ---- */
@@ -333,10 +372,15 @@ static void a_death_releases_streams_that_wait(void **state)
 int main(int argc, char **argv)
 {
     setenv("WEFT_DEVICE", "sim", 0);
+    setenv("WEFT_SIM_QUEUES", "32", 0); /* as many as the hardware has */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms_move_the_data),          cmocka_unit_test(an_exec_says_what_it_mirrors_and_why),
-        cmocka_unit_test(runs_keep_the_order_of_a_stream),   cmocka_unit_test(execs_on_many_streams_go_in_any_order),
-        cmocka_unit_test(an_exec_is_bound_to_other_buffers), cmocka_unit_test(what_cannot_be_done_is_refused),
+        cmocka_unit_test(both_forms_move_the_data),
+        cmocka_unit_test(an_exec_says_what_it_mirrors_and_why),
+        cmocka_unit_test(runs_keep_the_order_of_a_stream),
+        cmocka_unit_test(execs_on_many_streams_go_in_any_order),
+        cmocka_unit_test(runs_that_the_host_orders_wait_in_no_stream),
+        cmocka_unit_test(an_exec_is_bound_to_other_buffers),
+        cmocka_unit_test(what_cannot_be_done_is_refused),
     };
     const struct CMUnitTest deaths[] = {cmocka_unit_test(a_death_releases_streams_that_wait)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests), SUITE_ONCE(deaths));

@@ -204,6 +204,28 @@ static bool facts(int number, struct device_facts *out)
     return true;
 }
 
+/* ---- giving back ---- */
+
+/* As CUDA's calls do: they wait for all streams of the process. */
+
+static void free_memory(struct device *d, void *memory)
+{
+    sim_stream_rest(d);
+    sim_memory_free(d, memory);
+}
+
+static void unmap(struct device *d, void *base)
+{
+    sim_stream_rest(d);
+    sim_memory_unmap(d, base);
+}
+
+static void unpin(struct device *d, void *host)
+{
+    sim_stream_rest(d);
+    sim_memory_unpin(d, host);
+}
+
 /* ---- work ---- */
 
 static int await(struct device *d, void *stream, const struct device_word *words, size_t n)
@@ -267,12 +289,12 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .owner = sim_memory_owner,
     .facts = facts,
     .alloc = sim_memory_alloc,
-    .free = sim_memory_free,
+    .free = free_memory,
     .share = sim_memory_share,
     .map = sim_memory_map,
-    .unmap = sim_memory_unmap,
+    .unmap = unmap,
     .pin = sim_memory_pin,
-    .unpin = sim_memory_unpin,
+    .unpin = unpin,
     .health = health,
     .stream_open = sim_stream_open,
     .stream_close = sim_stream_close,

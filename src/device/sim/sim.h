@@ -2,7 +2,8 @@
  * and what tests want to know or to break. The module exports it as weft_sim_calls.
  *
  * The simulation keeps the rules of a device, and is strict about them. Device memory faults when the host touches it.
- * Streams are threads that run late on purpose. A kernel reaches device memory, and host memory that is pinned;
+ * Streams are threads that run late on purpose. Calls that give memory back wait for all streams of the process, as
+ * CUDA's do. A kernel reaches device memory, and host memory that is pinned;
  * anything else makes the device fail. What it reads from the environment, when a device is opened:
  *   WEFT_SIM_DEVICES  how many devices there are; 1
  *   WEFT_SIM_SEED     of the delays; 1. 0: no delays

@@ -244,6 +244,27 @@ int sim_stream_sync(struct device *device, void *stream)
     return err ? err : sim_device_check(d);
 }
 
+static bool any_works(const struct sim_device *d)
+{
+    for (const struct list *node = list_first(&d->streams); node; node = list_after(&d->streams, node)) {
+        const struct sim_stream *s = LIST_OF(node, struct sim_stream, node);
+        if (s->done < s->queued)
+            return true;
+    }
+    return false;
+}
+
+void sim_stream_rest(struct device *device)
+{
+    struct sim_device *d = sim_device_of(device);
+    if (sim_device_state(d) == SIM_FORKED)
+        return;
+    pthread_mutex_lock(&d->lock);
+    while (any_works(d))
+        pthread_cond_wait(&d->done, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
 int sim_stream_idle(struct device *device, void *stream, bool *idle)
 {
     struct sim_device *d = sim_device_of(device);

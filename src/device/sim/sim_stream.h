@@ -8,6 +8,8 @@ int sim_stream_open(struct device *d, void **stream);
 /* What is queued is done still. */
 void sim_stream_close(struct device *d, void *stream);
 int sim_stream_sync(struct device *d, void *stream);
+/* Waits until all streams of the device are at rest. */
+void sim_stream_rest(struct device *d);
 int sim_stream_idle(struct device *d, void *stream, bool *idle);
 int sim_stream_capturing(struct device *d, void *stream, bool *capturing);
 

@@ -6,10 +6,16 @@
  *   done      all levels of the run are done: one word for all ranks
  *   ended     the rank's own copies out of its mirror are done, too
  *
- * A run is queued on a stream of each rank: copies into the mirror; `arrived`; the wait for `done`; copies out of the
- * mirror; `ended`. The launcher's stream waits for `arrived` of all ranks instead, has the launches, and writes `done`
- * for all. The words hold the number of the run, so they are never reset. The host is not in it: a run of
- * weft_exec_start polls the last word, and that of weft_exec_start_on is ordered by the caller's stream alone.
+ * A run of weft_exec_start_on is queued whole on a stream of each rank: copies into the mirror; `arrived`; the wait for
+ * `done`; copies out of the mirror; `ended`. The launcher's stream waits for `arrived` of all ranks instead, has the
+ * launches, and writes `done` for all. The host is not in it. The words hold the number of the run, so they are never
+ * reset.
+ *
+ * In a run of weft_exec_start no stream waits. A rank's host writes `arrived`, or its stream does so behind the copies
+ * into the mirror. The hosts look at the words: the launcher's host queues the launches when all ranks have arrived,
+ * and a host whose rank has a mirror queues the copies out of it when `done` is written. This is not only faster. A
+ * stream that waits holds up other streams of its hardware queue, and calls that give memory back wait for all streams
+ * of the process, so a rank that waits in a stream could wait for itself. Ranks of either kind take part in one run.
  *
  * Why runs need nothing between them: `done` of run r is written when all work of run r is done on all ranks, and the
  * work of run r + 1 begins when all ranks' streams have come to it, behind their wait for `done`.
@@ -46,6 +52,7 @@ struct launcher {
     struct words *words;         /* of all ranks */
     uint64_t at;                 /* the same for streams; 0: they are not pinned */
     uint32_t looks;              /* passes that found the run under way */
+    uint64_t went;               /* the last run whose second half the host has queued: go_on */
     struct device_word *arrived; /* room for the launcher's list */
     struct replay replay;        /* of runs in graphs */
 };
@@ -171,8 +178,24 @@ static int await_one(weft_exec *x, void *stream, const _Atomic uint32_t *word)
     return d->ops->await(d, stream, &w, 1);
 }
 
-/* The launcher's part: waits for all, does all, tells all. */
-static int queue_all(weft_exec *x, void *stream)
+/* The launcher's work: does all, tells all. */
+static int queue_work(weft_exec *x, void *stream)
+{
+    struct launcher *l = driver_state(x);
+    int err = device_queue_run(l->queue, stream);
+    return err ? err : signal_one(x, stream, &l->words[LAUNCHER].done);
+}
+
+static int queue_out(weft_exec *x, void *stream)
+{
+    const struct launcher *l = driver_state(x);
+    int err = mirror_out(x->program->device->mirror, stream);
+    return err ? err : signal_one(x, stream, &l->words[x->comm->rank].ended);
+}
+
+/* ---- runs on streams of the caller ---- */
+
+static int await_all(weft_exec *x, void *stream)
 {
     struct launcher *l = driver_state(x);
     struct device *d = x->device->device;
@@ -180,39 +203,77 @@ static int queue_all(weft_exec *x, void *stream)
     for (int r = 0; r < x->comm->size; r++)
         if (r != LAUNCHER)
             l->arrived[n++] = word_at(l, &l->words[r].arrived, x->run);
-    int err = n ? d->ops->await(d, stream, l->arrived, n) : 0;
-    err = err ? err : device_queue_run(l->queue, stream);
-    return err ? err : signal_one(x, stream, &l->words[LAUNCHER].done);
-}
-
-static int queue_one(weft_exec *x, void *stream)
-{
-    const struct launcher *l = driver_state(x);
-    const struct words *own = &l->words[x->comm->rank];
-    int err = signal_one(x, stream, &own->arrived);
-    return err ? err : await_one(x, stream, &l->words[LAUNCHER].done);
+    return n ? d->ops->await(d, stream, l->arrived, n) : 0;
 }
 
 static int enqueue(weft_exec *x, void *stream)
 {
     const struct launcher *l = driver_state(x);
     struct mirror *m = x->program->device->mirror;
+    bool launches = x->comm->rank == LAUNCHER;
     int err = m ? mirror_in(m, stream) : 0;
     if (!err)
-        err = x->comm->rank == LAUNCHER ? queue_all(x, stream) : queue_one(x, stream);
+        err = launches ? await_all(x, stream) : signal_one(x, stream, &l->words[x->comm->rank].arrived);
+    if (!err)
+        err = launches ? queue_work(x, stream) : await_one(x, stream, &l->words[LAUNCHER].done);
+    return err || !m ? err : queue_out(x, stream);
+}
+
+/* ---- runs that the host orders ---- */
+
+/* The first half: this rank's sources may be read, and its destinations written. */
+static int arrive(weft_exec *x)
+{
+    struct launcher *l = driver_state(x);
+    struct mirror *m = x->program->device->mirror;
+    bool launches = x->comm->rank == LAUNCHER;
+    _Atomic uint32_t *arrived = &l->words[x->comm->rank].arrived;
+    void *stream = NULL;
+    int err = m || launches ? exec_device_stream(x, &stream) : 0;
     if (!err && m)
-        err = mirror_out(m, stream);
-    if (!err && m)
-        err = signal_one(x, stream, &l->words[x->comm->rank].ended);
-    return err;
+        err = mirror_in(m, stream);
+    if (err || launches)
+        return err;
+    if (m)
+        return signal_one(x, stream, arrived);
+    /* Release: what this rank did before is seen by the launcher's host, which reads the word with acquire, and by the
+     * kernels that it starts then. */
+    atomic_store_explicit(arrived, (uint32_t)x->run, memory_order_release);
+    core_ring(x->comm->group, LAUNCHER);
+    return 0;
+}
+
+/* May the second half begin? */
+static bool may_go_on(const weft_exec *x)
+{
+    const struct launcher *l = driver_state(x);
+    if (x->comm->rank != LAUNCHER)
+        return reached(&l->words[LAUNCHER].done, x->run);
+    for (int r = 0; r < x->comm->size; r++)
+        if (r != LAUNCHER && !reached(&l->words[r].arrived, x->run))
+            return false;
+    return true;
+}
+
+static int go_on(weft_exec *x)
+{
+    struct launcher *l = driver_state(x);
+    void *stream = x->device->stream;
+    l->went = x->run;
+    int err = x->comm->rank == LAUNCHER ? queue_work(x, stream) : 0;
+    return err || !x->program->device->mirror ? err : queue_out(x, stream);
+}
+
+static void fail_comm(weft_exec *x)
+{
+    comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
 }
 
 static void start(weft_exec *x)
 {
-    void *stream;
     x->program->left = 1;
-    if (exec_device_stream(x, &stream) || enqueue(x, stream))
-        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+    if (arrive(x) || (may_go_on(x) && go_on(x)))
+        fail_comm(x);
 }
 
 /* A device that has failed writes no word any more. */
@@ -220,7 +281,7 @@ static void check_device(weft_exec *x)
 {
     struct device *d = x->device->device;
     if (d->ops->health(d))
-        comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
+        fail_comm(x);
 }
 
 static bool pass(weft_exec *x, bool idle)
@@ -229,6 +290,10 @@ static bool pass(weft_exec *x, bool idle)
     (void)idle;
     if (core_failed(x->comm->group)) /* then the word says nothing: launcher_release */
         return false;
+    if (!x->on_stream && l->went != x->run && may_go_on(x) && go_on(x)) {
+        fail_comm(x);
+        return false;
+    }
     if (!reached(last_word(x), x->run)) {
         if (++l->looks % LOOKS == 0)
             check_device(x);
