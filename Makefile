@@ -46,7 +46,7 @@ test-python: ## install the Python package, PyTorch and JAX into build/python an
 test-gpu: ## the tests on this machine's GPU, also under MPS and compute-sanitizer; says why where it cannot
 	@bash cmake/test_gpu.sh || [ $$? -eq 77 ]
 
-wheel: ## build the Python package as a wheel for this architecture (dist/), checked by auditwheel
+wheel: ## build the Python package as a wheel (dist/), checked by auditwheel; WHEEL_ARCH=x86_64 or aarch64: for that architecture
 	@bash cmake/setup.sh python
 	@bash cmake/wheel.sh
 

@@ -21,9 +21,9 @@ install()
 
 echo "python: installing the package into $venv"
 # Without an environment for the build alone, whose path is new each time: with one, everything is compiled anew. (The tests build a wheel
-# with one, as a user's pip does.)
+# with one, as a user's pip does. No test runs the CUDA kernels, so they are compiled for one architecture.)
 install 'scikit-build-core>=0.10' 'cffi>=1.15' pytest mypy build || exit 1
-install --no-build-isolation -C "build-dir=$build/pip" . || exit 1
+install --no-build-isolation -C "build-dir=$build/pip" -C cmake.define.WEFT_CUDA_ARCHS=90 . || exit 1
 frameworks()
 {
     # The plain wheel of PyTorch brings a GPU's libraries, of several GB.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ._errors import ArrayError, InvalidError
 _SMALL = 16 << 20  # bytes on either side of one rank: up to here arrays are kept for it
 _KEPT_BYTES = 256 << 20  # of all that are kept; the same on all ranks, so that all forget the same ones
 _KEPT = 64  # of each kind; also the same on all ranks
-_UNSIGNED = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("V16")}
+_UNSIGNED: "Dict[int, np.dtype[Any]]" = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("V16")}
 
 
 class _Room(NamedTuple):

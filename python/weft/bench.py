@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import logging
 import os
 import socket
 import statistics
@@ -147,6 +148,8 @@ def others(comm: weft.Comm, port: int) -> Tuple[List[Cases], List[str]]:
         import torch.distributed as dist
 
         torch.set_num_threads(1)
+        # On each rank it warns that gloo has no alltoall, and that redistribute takes an allgather.
+        logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
         where = f"tcp://127.0.0.1:{port}"
         dist.init_process_group("gloo", init_method=where, rank=comm.rank, world_size=comm.size)
         found.append(gloo_cases)
@@ -196,6 +199,11 @@ def rank_main(comm: weft.Comm, port: int, small: bool) -> Dict[str, Any]:
     """All measurements; the same on all ranks."""
     result: Dict[str, Any] = {"ranks": comm.size, "overhead": overhead(comm, small), "rate": rate(comm, small)}
     result["beside"], result["missing"] = beside(comm, port, small)
+    if importlib.util.find_spec("torch"):
+        import torch.distributed as dist
+
+        comm.barrier()  # no rank uses the process group any more
+        dist.destroy_process_group()  # otherwise its threads end the process with a message of C++
     return result
 
 

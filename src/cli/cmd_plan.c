@@ -1,5 +1,5 @@
 /* weft plan: totals over all ranks, then what each rank sends to which rank, then the steps of the ranks that were
- * asked for. */
+ * asked for; or a picture of what each rank sends to which rank. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/move/layout_pair.h"
+#include "cli/move/traffic_picture.h"
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/json_write.h"
@@ -18,12 +19,7 @@
 struct options {
     int64_t rank, bucket, per_host;
     const char *algorithm;
-    bool all, json;
-};
-
-struct flow {
-    int from, to;
-    int64_t bytes, messages;
+    bool all, json, svg;
 };
 
 struct survey {
@@ -31,32 +27,34 @@ struct survey {
     weft_lower_opts lower;
     struct layout_pair_totals totals;
     uint64_t digest;
-    struct flow *flow;
-    size_t nflow, cap;
+    struct traffic *traffic;
+    size_t ntraffic, cap;
 };
 
 /* ---- lowering on all ranks ---- */
 
-static int add_flows(struct survey *s, const weft_plan *plan, struct failure *why)
+static int add_traffic(struct survey *s, const weft_plan *plan, struct failure *why)
 {
     size_t n = 0, got;
     if (weft_plan_peers(plan, NULL, 0, &n))
         return failure_set(why, CLI_WRONG, "%s", weft_errmsg());
     weft_peer *peers = malloc((n + 1) * sizeof *peers);
-    size_t need = s->nflow + n, cap = s->cap > need ? s->cap : 2 * need;
-    struct flow *flow = cap == s->cap && s->flow ? s->flow : realloc(s->flow, (cap + 1) * sizeof *flow);
-    if (flow) {
-        s->flow = flow;
+    size_t need = s->ntraffic + n, cap = s->cap > need ? s->cap : 2 * need;
+    struct traffic *traffic =
+        cap == s->cap && s->traffic ? s->traffic : realloc(s->traffic, (cap + 1) * sizeof *traffic);
+    if (traffic) {
+        s->traffic = traffic;
         s->cap = cap;
     }
     int code = CLI_OK;
-    if (!peers || !flow)
+    if (!peers || !traffic)
         code = failure_set(why, CLI_WRONG, "not enough memory for what %d ranks send", s->pair.world);
     else if (weft_plan_peers(plan, peers, n, &got))
         code = failure_set(why, CLI_WRONG, "%s", weft_errmsg());
     for (size_t i = 0; i < n && !code; i++)
         if (peers[i].sends)
-            s->flow[s->nflow++] = (struct flow){weft_plan_rank(plan), peers[i].rank, peers[i].sent, peers[i].sends};
+            s->traffic[s->ntraffic++] =
+                (struct traffic){weft_plan_rank(plan), peers[i].rank, peers[i].sent, peers[i].sends};
     free(peers);
     return code;
 }
@@ -72,7 +70,7 @@ static int survey_all(struct survey *s, struct failure *why)
         if (!code)
             code = layout_pair_totals_add(&s->totals, &s->pair, plan, why);
         if (!code)
-            code = add_flows(s, plan, why);
+            code = add_traffic(s, plan, why);
         if (!code)
             s->digest = weft_plan_digest(plan);
         weft_plan_free(plan);
@@ -130,16 +128,16 @@ static void print_totals(const struct survey *s, const char *src, const char *ds
     printf("%-18s0x%016" PRIx64 "\n", "digest", s->digest);
 }
 
-static void print_flows(const struct survey *s)
+static void print_traffic(const struct survey *s)
 {
-    size_t shown = s->nflow > SHOWN ? SHOWN : s->nflow;
-    if (s->nflow)
+    size_t shown = s->ntraffic > SHOWN ? SHOWN : s->ntraffic;
+    if (s->ntraffic)
         printf("\n%7s    %-7s %16s %10s\n", "from", "to", "bytes", "messages");
     for (size_t i = 0; i < shown; i++)
-        printf("%7d -> %-7d %16" PRId64 " %10" PRId64 "\n", s->flow[i].from, s->flow[i].to, s->flow[i].bytes,
-               s->flow[i].messages);
-    if (shown < s->nflow)
-        printf("... %zu more, use --json\n", s->nflow - shown);
+        printf("%7d -> %-7d %16" PRId64 " %10" PRId64 "\n", s->traffic[i].from, s->traffic[i].to, s->traffic[i].bytes,
+               s->traffic[i].messages);
+    if (shown < s->ntraffic)
+        printf("... %zu more, use --json\n", s->ntraffic - shown);
 }
 
 static void json_totals(struct json *j, const struct survey *s, const char *src, const char *dst)
@@ -175,12 +173,12 @@ static void json_totals(struct json *j, const struct survey *s, const char *src,
     json_write_int(j, "chunks", t->chunks / 2);
     json_write_int(j, "scratch", t->scratch);
     json_write_open(j, "traffic", '[', false);
-    for (size_t i = 0; i < s->nflow; i++) {
+    for (size_t i = 0; i < s->ntraffic; i++) {
         json_write_open(j, NULL, '{', true);
-        json_write_int(j, "from", s->flow[i].from);
-        json_write_int(j, "to", s->flow[i].to);
-        json_write_int(j, "bytes", s->flow[i].bytes);
-        json_write_int(j, "messages", s->flow[i].messages);
+        json_write_int(j, "from", s->traffic[i].from);
+        json_write_int(j, "to", s->traffic[i].to);
+        json_write_int(j, "bytes", s->traffic[i].bytes);
+        json_write_int(j, "messages", s->traffic[i].messages);
         json_write_close(j, '}');
     }
     json_write_close(j, ']');
@@ -197,7 +195,7 @@ static int print_all(const struct survey *s, const struct options *o, const char
         json_write_open(&j, "plans", '[', false);
     } else {
         print_totals(s, src, dst);
-        print_flows(s);
+        print_traffic(s);
     }
     for (int r = first; r >= 0 && r <= last && !code; r++) {
         char *text = NULL;
@@ -229,9 +227,11 @@ int cmd_plan(int argc, char **argv)
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
         {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
+        {"svg", ARGS_FLAG, NULL, "print a picture of the bytes between each pair of ranks instead, as SVG", &o.svg, 0,
+         0},
         {0}};
     const struct args_verb verb = {
-        "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json]",
+        "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json | --svg]",
         "Lowers a pair of layouts for all ranks, without data. Shows how many bytes move, the fewest possible, how "
         "evenly\n"
         "the ranks share the work, and the bytes between each pair of ranks. BYTES may end in K, M, G or T.",
@@ -244,6 +244,8 @@ int cmd_plan(int argc, char **argv)
         return args_complain(&verb, "two layouts are needed, SRC and DST");
     if (o.all && o.rank >= 0)
         return args_complain(&verb, "--rank and --all exclude each other");
+    if (o.svg && (o.json || o.all || o.rank >= 0))
+        return args_complain(&verb, "--svg excludes --json, --rank and --all");
 
     struct failure why;
     weft_machine machine = {.size = sizeof machine, .ranks_per_host = (int)o.per_host};
@@ -253,13 +255,18 @@ int cmd_plan(int argc, char **argv)
     if (!code && o.rank >= s.pair.world)
         code =
             failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);
+    if (!code && o.svg && s.pair.world > TRAFFIC_PICTURE_RANKS)
+        code = failure_set(&why, CLI_BAD, "--svg draws up to %d ranks, and the layouts use %d: --json has all pairs",
+                           TRAFFIC_PICTURE_RANKS, s.pair.world);
     if (!code)
         code = survey_all(&s, &why);
-    if (!code)
+    if (!code && o.svg)
+        traffic_picture_print(stdout, s.traffic, s.ntraffic, s.pair.world);
+    else if (!code)
         code = print_all(&s, &o, words[0], words[1], &why);
     if (code)
         failure_print(&why, "plan");
-    free(s.flow);
+    free(s.traffic);
     layout_pair_free(&s.pair);
     return code;
 }

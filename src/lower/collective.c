@@ -1,5 +1,6 @@
 /* Collectives by name: each is a row that says how the tensor is placed on either side. The pair of layouts is then
  * lowered like any other pair; only this file knows the names. */
+#include <ctype.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -48,6 +49,30 @@ static int make(const weft_collective *c, const struct named *row, enum placemen
     return weft_layout_create(&d, out);
 }
 
+/* The names that others give collectives differ from these in underscores and capitals: all_reduce, AllGather. */
+static bool same_name(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        a += strspn(a, "_-");
+        b += strspn(b, "_-");
+        if (!*a || tolower((unsigned char)*a) != *b)
+            return !*a && !*b;
+    }
+}
+
+static int unknown(const char *kind)
+{
+    const char *likely = NULL;
+    for (size_t i = 0; i < NAMED && kind; i++)
+        if (same_name(kind, table[i].kind))
+            likely = table[i].kind;
+    return error_set(WEFT_EINVAL,
+                     "collective: there is no '%.40s': %s%s%sbroadcast scatter gather reduce allgather reduce_scatter "
+                     "allreduce all_to_all send permute",
+                     kind ? kind : "", likely ? "do you mean " : "", likely ? likely : "",
+                     likely ? "? There are " : "");
+}
+
 int weft_collective_layouts(const weft_collective *given, weft_layout **src, weft_layout **dst)
 {
     if (!given || !src || !dst)
@@ -61,10 +86,7 @@ int weft_collective_layouts(const weft_collective *given, weft_layout **src, wef
         if (!strcmp(table[i].kind, c->kind))
             row = &table[i];
     if (!row)
-        return error_set(WEFT_EINVAL,
-                         "collective: there is no '%.40s': broadcast scatter gather reduce allgather reduce_scatter "
-                         "allreduce all_to_all send permute",
-                         c->kind ? c->kind : "");
+        return unknown(c->kind);
     if (c->n < 1 || c->n > INT32_MAX)
         return error_set(WEFT_EINVAL, "collective: %s in a group of %zu ranks", c->kind, c->n);
     if (row->dst == MOVED && !c->to)

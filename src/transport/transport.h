@@ -18,6 +18,9 @@
 #define TRANSPORT_PIECES 256             /* most pieces in one call of `read`, */
 #define TRANSPORT_READ ((size_t)1 << 30) /* and most bytes */
 
+/* The end of the error for a rank that this process opens for the second time. */
+#define TRANSPORT_OPEN_HERE "in this process: use that comm, or a split of it (weft_comm_split; comm.split in Python)"
+
 struct iovec;
 
 struct transport_can {

@@ -106,6 +106,13 @@ run 0 plan 'f32[8] @x4' 'f32[8/x] @x4' --all; out "moved             0 B, lower 
 run 2 plan 'f32[8] @x4' 'f32[8/x] @x4' --rank 4; err "ranks 0 to 3"
 run 0 plan 'f32[64/x,64] @x16' 'f32[64,64/x] @x16' --algorithm direct; line "... 176 more, use --json"
 run 0 plan 'f32[64/x,64] @x16' 'f32[64,64/x] @x16' --algorithm direct --json; [ "$(grep -c '"from"' out)" -eq 240 ] || complain "$what: 240 pairs"
+run 0 plan 'f32[64/x,64] @x16' 'f32[64,64/x] @x16' --algorithm direct --svg; out '<title>3 to 12: 64 B</title>'
+[ "$(grep -c '<title>' out)" -eq 240 ] || complain "$what: 240 squares"
+python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("out")' || complain "$what: no XML"
+out '>15</text>'; out 'from ↓ to →'; out '>64 B</text>'
+run 0 plan 'f32[8] @x1' 'f32[8] @x1' --svg; out '</svg>'
+run 2 plan 'f32[800/x] @x257' 'f32[800] @x257' --svg; no_out; err "--svg draws up to 256 ranks, and the layouts use 257"
+run 2 plan 'f32[8] @x1' 'f32[8] @x1' --svg --json; err "--svg excludes --json, --rank and --all"
 run 0 plan 'f32[60/x:2] @x2' 'f32[60/x:3] @x2=2,3'; line "buckets           4 with 8 chunks"
 run 0 plan 'f32[60/x:2] @x2' 'f32[60/x:3] @x2=2,3' --bucket 1; line "buckets           8 with 8 chunks"
 run 0 plan 'f32[60/x:2] @x2' 'f32[60/x:3] @x2=2,3' --bucket=1T; line "buckets           4 with 8 chunks"

@@ -106,7 +106,7 @@ static void run_twice(struct ranks_rank *r)
         weft_comm_close(again);
     } else {
         RANKS_CHECK(r, weft_comm_open(r->url, &o, &again) == WEFT_EBUSY);
-        RANKS_CHECK(r, strstr(weft_errmsg(), "is open already"));
+        RANKS_CHECK(r, strstr(weft_errmsg(), "is open already, in this process: use that comm, or a split of it"));
     }
     weft_machine m = WEFT_MACHINE_INIT;
     RANKS_OK(r, weft_comm_machine(r->comm, &m));

@@ -66,7 +66,11 @@ static void wrong_collectives_are_refused(void **state)
         weft_collective c;
         const char *words;
     } cases[] = {
-        {{.kind = "allreduces", .dtype = WEFT_F32, .n = 2}, "there is no 'allreduces'"},
+        {{.kind = "allreduces", .dtype = WEFT_F32, .n = 2}, "there is no 'allreduces': broadcast scatter "},
+        {{.kind = "all_reduce", .dtype = WEFT_F32, .n = 2}, "there is no 'all_reduce': do you mean allreduce?"},
+        {{.kind = "AllToAll", .dtype = WEFT_F32, .n = 2}, "there is no 'AllToAll': do you mean all_to_all?"},
+        {{.kind = "reduce-scatter", .dtype = WEFT_F32, .n = 2}, "do you mean reduce_scatter?"},
+        {{.kind = "__", .dtype = WEFT_F32, .n = 2}, "there is no '__': broadcast scatter "},
         {{.kind = NULL, .dtype = WEFT_F32, .n = 2}, "there is no ''"},
         {{.kind = "allreduce", .dtype = WEFT_F32, .n = 0}, "a group of 0 ranks"},
         {{.kind = "allreduce", .dtype = WEFT_F32, .n = 2, .op = WEFT_BAND}, "band does not fold f32"},

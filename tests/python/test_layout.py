@@ -173,6 +173,8 @@ def test_collectives_as_plans():
         weft.collective("allreduce", "f32", 8, 4, op="plus")
     with pytest.raises(weft.InvalidError):
         weft.collective("all", "f32", 8, 4)
+    with pytest.raises(weft.InvalidError, match=r"there is no 'all_reduce': do you mean allreduce\?"):
+        weft.collective("all_reduce", "f32", 8, 4)
 
 
 def test_oracle_of_these_tests():

@@ -290,6 +290,20 @@ def test_open_errors():
     assert (comm.rank, comm.size, comm.machine.ranks_per_host) == (0, 1, 0) and "rank 0 of 1" in repr(comm)
 
 
+def test_open_twice_says_what_to_do():
+    def rank_main(comm):
+        name = f"shm:twice-{os.getppid()}"
+        with weft.open(name, rank=comm.rank, ranks=comm.size) as first:
+            with pytest.raises(weft.BusyError) as caught:
+                weft.open(name, rank=comm.rank, ranks=comm.size)
+            second = first.split(range(comm.size))  # what the text says works
+            total = int(second.allreduce(np.array([1]))[0]) + int(first.allreduce(np.array([1]))[0])
+        return str(caught.value).partition(": rank")[2], total
+
+    text = " is open already, in this process: use that comm, or a split of it (weft_comm_split; comm.split in Python)"
+    assert weft.spawn(rank_main, 2) == [(f" {r}{text}", 4) for r in range(2)]
+
+
 # ---- windows ----
 
 

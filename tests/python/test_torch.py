@@ -208,6 +208,23 @@ def test_tensors(tmp_path):
         weft.lower(layout, layout).bind(comm, torch.empty(4, 6, dtype=torch.bfloat16, device="meta"), dst)
 
 
+def test_tensors_that_require_gradients():
+    """What weft moves is no part of autograd: results have no gradient, and what is bound keeps its own."""
+    comm = weft.open("self:")
+    x = torch.full((4, 2), 3.0, requires_grad=True)
+    for result in (comm.allreduce(x), comm.allgather(2 * x), comm.broadcast(x), comm.reduce_scatter(x), comm.all_to_all(x)):
+        assert not result.requires_grad and result.grad_fn is None and result.is_leaf
+    layout = "f32[4,2] @x1"
+    parameter = torch.nn.Parameter(torch.zeros(4, 2))
+    with weft.lower(layout, layout).bind(comm, x, parameter) as bound:
+        bound.run()
+    assert parameter.requires_grad and parameter.is_leaf and torch.equal(parameter, x)
+    (parameter * comm.allreduce(x)).sum().backward()
+    assert torch.equal(parameter.grad, x) and x.grad is None
+    same = comm.allreduce(x, out=parameter)
+    assert same is parameter and parameter.requires_grad
+
+
 def floats_of_all_kinds():
     """Every upper half of a float32, with some lower halves."""
     low = torch.tensor([0, 1, 0x7FFF, 0x8000, 0xFFFF], dtype=torch.int64)

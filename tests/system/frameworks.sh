@@ -8,7 +8,8 @@ log=$WEFT_BUILD_DIR/frameworks.log
     echo "skip: $WEFT_BUILD_DIR/python has no PyTorch and JAX: make test-python installs them"
     exit 77
 }
-"$python" -m pip install --disable-pip-version-check -q --no-build-isolation -C "build-dir=$WEFT_BUILD_DIR/pip" "$WEFT_SOURCE_DIR" >"$log" 2>&1 || {
+"$python" -m pip install --disable-pip-version-check -q --no-build-isolation -C "build-dir=$WEFT_BUILD_DIR/pip" \
+    -C cmake.define.WEFT_CUDA_ARCHS=90 "$WEFT_SOURCE_DIR" >"$log" 2>&1 || {
     tail -n 3 "$log"
     echo "pip cannot build the package"
     exit 1

@@ -607,6 +607,8 @@ static int claim(struct shm_link *l, int64_t until)
         return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already", l->name, l->base.rank);
     if (who.uid != geteuid())
         return error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who.uid);
+    if (who.pid == getpid())
+        return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, " TRANSPORT_OPEN_HERE, l->name, l->base.rank);
     return error_set(WEFT_EBUSY, "shm:%s: rank %d is open already, in process %d", l->name, l->base.rank, who.pid);
 }
 

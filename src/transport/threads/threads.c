@@ -231,7 +231,8 @@ static int group_find(const char *name, int size, int rank, struct group **out)
         if (strcmp(g->name, name))
             continue;
         if (rank < g->size && state_of(g, rank) == CORE_HERE)
-            return error_set(WEFT_EBUSY, "threads:%d/%s: rank %d is open already", g->size, name, rank);
+            return error_set(WEFT_EBUSY, "threads:%d/%s: rank %d is open already, " TRANSPORT_OPEN_HERE, g->size, name,
+                             rank);
         if (!g->complete)
             forming = g;
     }
