@@ -11,7 +11,7 @@
 #include "rendezvous/deadline.h"
 #include "rendezvous/store.h"
 
-static const struct directory_kind *const kinds[] = {&directory_tcp, &directory_file};
+static const struct directory_kind *const kinds[] = {&directory_tcp, &directory_file, &directory_etcd};
 #define KINDS (sizeof kinds / sizeof *kinds)
 
 const char *directory_url(const struct directory *d)
@@ -41,10 +41,10 @@ static const struct directory_kind *kind_of(const char *url)
     return NULL;
 }
 
-/* "HOST:PORT/run42" is the place "HOST:PORT" and the space "run42/". */
+/* "HOST:PORT/run42" is the place "HOST:PORT" and the space "run42/"; "http://" may stand before it. */
 static int cut_space(const char *url, char *place, char **space)
 {
-    char *slash = strchr(place, '/');
+    char *host = strstr(place, "://"), *slash = strchr(host ? host + 3 : place, '/');
     *space = slash ? slash + 1 : place + strlen(place);
     size_t n = strlen(*space);
     if (!slash)
@@ -61,8 +61,8 @@ int directory_open(const char *url, const struct directory_opts *opts, struct di
 {
     const struct directory_kind *kind = url ? kind_of(url) : NULL;
     if (!kind)
-        return error_set(WEFT_EINVAL, "%s: a directory is %s or %s", url ? url : "NULL", directory_tcp.form,
-                         directory_file.form);
+        return error_set(WEFT_EINVAL, "%s: a directory is %s, %s or %s", url ? url : "NULL", directory_tcp.form,
+                         directory_file.form, directory_etcd.form);
     if (opts->timeout_ns < 0)
         return error_set(WEFT_EINVAL, "%s: the timeout must not be negative", url);
     char *place = strdup(strchr(url, ':') + 1), *space = "";

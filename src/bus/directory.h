@@ -3,6 +3,8 @@
  *
  *   tcp:HOST:PORT[/SPACE]    a server of weft (bus_server.h)
  *   file:DIR                 a folder, for the processes of one user on one machine
+ *   etcd:http://HOST:PORT[,HOST:PORT...][/SPACE]
+ *                            servers of etcd
  *
  * SPACE is put before all keys, with a slash: jobs with different spaces do not see each other's keys.
  *
@@ -34,7 +36,7 @@ struct directory;
 struct directory_watch;
 
 struct directory_opts {
-    const char *token;  /* for tcp:; NULL: there is none */
+    const char *token;  /* for tcp:; for etcd: NAME:PASSWORD, if it wants a login; NULL: there is none */
     int64_t timeout_ns; /* within which the directory must be reached */
 };
 int directory_open(const char *url, const struct directory_opts *opts, struct directory **out);
@@ -143,7 +145,7 @@ struct directory_kind {
     void (*unwatch)(struct directory_watch *w); /* also if `watch` has failed */
     void (*close)(struct directory *d);         /* also if `open` has failed */
 };
-extern const struct directory_kind directory_tcp, directory_file; /* each in the file of its name */
+extern const struct directory_kind directory_tcp, directory_file, directory_etcd; /* each in the file of its name */
 
 int directory_gone(const struct directory *d, int64_t lease);    /* sets and returns WEFT_EPEER */
 int directory_late(const struct directory *d, const char *what); /* sets and returns WEFT_ETIMEOUT */

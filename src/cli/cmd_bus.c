@@ -330,7 +330,8 @@ int cmd_bus(int argc, char **argv)
         "watch URL [PREFIX] [--after N] [--count N] [--json]",
         "Serves the directory in which jobs find each other that do not know each other, and shows what is in one. URL "
         "is\n"
-        "tcp:HOST:PORT[/SPACE] or file:DIR. The server prints its URL when it is ready, and ends on INT, TERM or HUP.",
+        "tcp:HOST:PORT[/SPACE], file:DIR or etcd:http://HOST:PORT[/SPACE]. The server prints its URL when it is ready, "
+        "and ends on INT, TERM or HUP.",
         rows, 3};
     const char *words[3];
     struct failure f = {0};

@@ -9,15 +9,17 @@
 
 #include "bus/book.h"
 #include "bus/bus_server.h"
+#include "etcds.h"
 #include "rendezvous/address.h"
 #include "rendezvous/sodium.h"
 #include "weft.h"
 
-enum { TCP, FOLDER, KINDS };
-static const char *const names[] = {"tcp", "file"};
+enum { TCP, FOLDER, ETCD, KINDS };
+static const char *const names[] = {"tcp", "file", "etcd"};
 static size_t here; /* the place that was entered */
 static char url[256], folder[64];
 static struct bus_server *server;
+static struct etcds etcds;
 
 static const char *place_name(size_t i)
 {
@@ -48,10 +50,18 @@ static int enter_folder(void)
     return 0;
 }
 
+static int enter_etcd(void)
+{
+    if (!etcds_begin(&etcds, 1))
+        return SUITE_SKIP;
+    snprintf(url, sizeof url, "%s", etcds.url);
+    return 0;
+}
+
 static int enter(size_t i)
 {
     here = i;
-    return i == TCP ? enter_tcp() : enter_folder();
+    return i == TCP ? enter_tcp() : i == FOLDER ? enter_folder() : enter_etcd();
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
@@ -63,6 +73,8 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 static void leave(size_t i, bool failed)
 {
     (void)failed;
+    if (i == ETCD)
+        etcds_end(&etcds);
     if (i == FOLDER)
         nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     bus_server_stop(server);
@@ -75,7 +87,17 @@ static const char *served_name(size_t i)
 }
 
 const struct suite_places directories_served = {served_name, NULL, enter, leave, NULL};
-const struct suite_places directories_places = {place_name, NULL, enter, leave, NULL};
+/* Sanitizers have nothing to say about etcd, and its tests wait for much. */
+static bool usual(size_t i)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return i != ETCD;
+#else
+    return i < KINDS;
+#endif
+}
+
+const struct suite_places directories_places = {place_name, usual, enter, leave, NULL};
 
 const char *directories_url(void)
 {
@@ -84,12 +106,24 @@ const char *directories_url(void)
 
 bool directories_sees_death(void)
 {
-    return true;
+    return here != ETCD;
 }
 
 int64_t directories_ttl(int64_t ns)
 {
-    return ns;
+    return here == ETCD && ns < 2 * SECOND ? 2 * SECOND : ns;
+}
+
+bool directories_slow(void)
+{
+    return here == ETCD;
+}
+
+bool directories_forget(int64_t revision)
+{
+    char body[64], reply[256];
+    snprintf(body, sizeof body, "{\"revision\":\"%lld\"}", (long long)revision);
+    return here == ETCD && etcds_post(&etcds, 0, "kv/compaction", body, reply, sizeof reply) == 200;
 }
 
 size_t directories_key_max(const char *space)
@@ -99,7 +133,7 @@ size_t directories_key_max(const char *space)
 
 size_t directories_log(void)
 {
-    return BOOK_LOG_MAX + 100;
+    return here == ETCD ? 0 : BOOK_LOG_MAX + 100;
 }
 
 /* ---- calls ---- */

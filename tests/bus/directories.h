@@ -14,8 +14,11 @@ extern const struct suite_places directories_served; /* weft's own server */
 const char *directories_url(void);
 bool directories_sees_death(void);   /* a lease ends when its owner's process ends, and not only with its time */
 int64_t directories_ttl(int64_t ns); /* the shortest lease, of at least that time, that this kind has */
+bool directories_slow(void);         /* a change takes milliseconds */
+/* Has the directory forget all changes up to this revision. False: that cannot be asked of it. */
+bool directories_forget(int64_t revision);
 size_t directories_key_max(const char *space); /* bytes of a key */
-size_t directories_log(void);                  /* more changes than the directory remembers; 0: it is not known */
+size_t directories_log(void);                  /* more changes than the directory remembers; 0: it remembers all */
 
 /* A space of its own for each test. */
 struct directory *directories_open(const char *space);

@@ -321,8 +321,6 @@ static void forgotten(void **state)
     struct directory_watch *w, *quiet;
     struct directory_items got;
     size_t most = directories_log();
-    if (!most)
-        skip();
     int64_t before = directories_put(d, "v", "first", 0);
     directories_put(d, "v", "second", 0);
     fine(directory_watch(d, "v", before, &w));
@@ -339,6 +337,11 @@ static void forgotten(void **state)
             change[k] = (struct directory_change){.key = keys[k], .value = &i, .bytes = sizeof i};
         }
         fine(directory_transact(d, &(struct directory_transaction){NULL, 0, change, DIRECTORY_CHANGES_MAX}, LONG, &o));
+    }
+    if (!most) {
+        for (int i = 0; i < 5; i++)
+            before = directories_put(d, "x", "y", 0);
+        assert_true(directories_forget(before));
     }
     fine(directory_next(w, LONG, &got));
     assert_true(got.lost && got.n == 1 && same(&got.items[0], "v", "second"));
@@ -404,7 +407,7 @@ static void renewals(void **state)
 {
     (void)state;
     struct directory *d = directories_open("renewals");
-    int64_t ttl = directories_ttl(2 * SECOND), lease, until = clock_now() + 2 * ttl;
+    int64_t ttl = directories_ttl(SECOND), lease, until = clock_now() + 2 * ttl;
     fine(directory_grant(d, ttl, LONG, &lease));
     directories_put(d, "k", "here", lease);
     while (clock_now() < until) {
