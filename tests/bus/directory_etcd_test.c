@@ -53,10 +53,16 @@ static void put_surely(struct directory *d, const char *key, const char *value)
     assert_true(directories_has(d, key, value));
 }
 
+static _Atomic bool over;
+
+/* The thread stays as long as etcd is needed: the system ends a process that wants to end with its parent when the
+ * thread that made it ends. */
 static void *run_again(void *arg)
 {
     clock_pause(300 * MS);
     etcds_run(arg, 0);
+    while (!over)
+        clock_pause(5 * MS);
     return NULL;
 }
 
@@ -84,9 +90,10 @@ static void comes_back(void **state)
     fine(directory_next(w, LONG, &got));
     assert_true(!got.lost && got.n >= 1 && got.items[0].revision > first && !strcmp(got.items[0].key, "b"));
     directory_items_free(&got);
-    pthread_join(thread, NULL);
     directory_unwatch(w);
     directory_close(d);
+    over = true;
+    pthread_join(thread, NULL);
 }
 
 static void post(const char *path, const char *body)

@@ -30,15 +30,15 @@ void etcds_run(struct etcds *e, int i)
     for (int k = 0; k < e->n; k++)
         snprintf(cluster + strlen(cluster), sizeof cluster - strlen(cluster), "%sm%d=http://127.0.0.1:%d", k ? "," : "",
                  k, e->peer[k]);
+    setenv("ETCD_UNSUPPORTED_ARCH", "arm64", 1); /* older ones refuse to run without it */
     fflush(NULL);
-    e->pid[i] = fork();
+    e->pid[i] = fork(); /* between here and exec nothing takes memory: other threads may run */
     if (e->pid[i])
         return;
     int log = open("/dev/null", O_WRONLY);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(log, 1);
     dup2(log, 2);
-    setenv("ETCD_UNSUPPORTED_ARCH", "arm64", 1); /* older ones refuse to run without it */
     for (size_t k = 0; k < (asked ? 1 : sizeof usual / sizeof *usual); k++)
         execlp(asked ? asked : usual[k], "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", client,
                "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
