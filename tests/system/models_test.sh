@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work, the progress lock and survivors, checked by spin in all
+# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work, the progress lock, replays of graphs and survivors, checked by spin in all
 # orders in which ranks can act: nothing is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -70,6 +70,8 @@ right jobs -DDIES=1 -DRUNS=1
 right jobs_pairs -DSHARES=1
 right jobs_pairs -DN=2 -DRUNS=3
 right jobs_pairs -DDIES=1 -DRUNS=1
+right replay
+right replay -DN=2 -DRUNS=9
 right survive
 right survive -DDEATHS=0 -DLEAVERS=1
 right survive -DRELAYED -DDEATHS=0
@@ -138,6 +140,10 @@ for model in barrier 'barrier -DPAIRS -DAPART' slots 'slots -DPULL' 'slots -DPUS
     done
 done
 broken "$stuck" wake -DCHAIN
+broken "$stuck" replay -DGONE_FIRST
+broken "$wrong" replay -DNO_COME
+broken "$wrong" replay -DNO_GONE
+broken "$wrong" replay -DONE_GONE
 broken "$stuck" barrier -DNO_GENERATION
 broken "$wrong" barrier -DPAIRS -DAPART -DONE_COUNT
 broken "$wrong" barrier -DVOTES -DONE_VOTE
