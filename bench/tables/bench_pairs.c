@@ -2,9 +2,11 @@
  * the time of a memcpy, by as many workers as there are ranks or cores, of as many bytes as the pair has to read and
  * write at least, over the time of weft. Both are measured in the same rounds. So 1 means that weft takes as long as
  * memcpy would. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bench/tables/bench.h"
@@ -29,8 +31,9 @@ struct pairs_job {
     struct random_pair pair;
     struct random_pair_facts facts;
     int ranks, rounds, workers;
-    bool private_;
-    double weft[ROUNDS], memcpy[ROUNDS]; /* seconds, of rank 0 */
+    bool private_, cpu;
+    double used[RANKS];                  /* seconds of processor time of each rank in this round */
+    double weft[ROUNDS], memcpy[ROUNDS]; /* seconds: of rank 0, or processor time of all ranks */
 };
 
 /* One rank. Its comm stays open from pair to pair. */
@@ -159,18 +162,32 @@ static void copy(const struct pairs_job *j, const struct pairs_rank *r, int rank
         memcpy(r->to, r->from, left < COPIED ? (size_t)left : COPIED);
 }
 
-/* From the time when all ranks have arrived to the time when all have finished. */
-static int timed(const struct pairs_job *j, const struct pairs_rank *r, int rank, bool copies, double *took)
+static double cpu_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* From the time when all ranks have arrived to the time when all have finished, or the processor time that all ranks
+ * have used meanwhile. */
+static int timed(struct pairs_job *j, const struct pairs_rank *r, int rank, bool copies, double *took)
 {
     int err = weft_comm_barrier(r->comm, WEFT_DEADLINE);
-    double start = work_now();
+    double start = work_now(), cpu = cpu_now();
     if (!err && copies)
         copy(j, r, rank);
     else if (!err)
         err = weft_exec_run(r->exec);
+    j->used[rank] = cpu_now() - cpu;
     if (!err)
         err = weft_comm_barrier(r->comm, WEFT_DEADLINE);
     *took = work_now() - start;
+    if (!j->cpu)
+        return err;
+    *took = 0;
+    for (int i = 0; i < j->ranks; i++)
+        *took += j->used[i];
     return err;
 }
 
@@ -345,24 +362,24 @@ static int trait_median(const struct score *s, int n, int trait, double *out)
 
 struct pairs_options {
     int64_t pairs, from, seed, bytes, ranks, rounds, most;
-    bool private_, json, threads;
+    bool private_, json, threads, cpu;
     const char *one;
     int skipped; /* pairs that need too much memory, or that weft refuses */
 };
 
 static void print_again(const struct pairs_options *o, const struct score *s)
 {
-    printf("  weft bench pairs --pair '%s -> %s'%s%s\n", s->pair.src, s->pair.dst, o->private_ ? " --private" : "",
-           o->threads ? " --threads" : "");
+    printf("  weft bench pairs --pair '%s -> %s'%s%s%s\n", s->pair.src, s->pair.dst, o->private_ ? " --private" : "",
+           o->threads ? " --threads" : "", o->cpu ? " --cpu" : "");
 }
 
 /* incomplete: why there are fewer pairs than were asked for; NULL: there are not. */
 static void print_text(const struct pairs_options *o, const struct score *s, int n, const char *incomplete)
 {
-    printf(
-        "\n%d pairs, %s memory of %s, %d cores; %d others were skipped (too much memory, or refused). Score: the time\n"
-        "of memcpy for the bytes that have to be read and written over the time of weft.\n\n",
-        n, o->private_ ? "private" : "window", o->threads ? "threads" : "processes", work_cores(), o->skipped);
+    printf("\n%d pairs, %s memory of %s, %d cores; %d others were skipped (too much memory, or refused). Score: the%s\n"
+           "time of memcpy for the bytes that have to be read and written over that of weft.\n\n",
+           n, o->private_ ? "private" : "window", o->threads ? "threads" : "processes", work_cores(), o->skipped,
+           o->cpu ? " processor" : "");
     printf("%8s", "worst");
     for (int i = 1; i < 10; i++)
         printf("%7d%%", 10 * i);
@@ -397,6 +414,7 @@ static void print_json(const struct pairs_options *o, const struct score *s, int
     json_write_int(&j, "skipped", o->skipped);
     json_write_text(&j, "memory", o->private_ ? "private" : "window");
     json_write_text(&j, "ranks", o->threads ? "threads" : "processes");
+    json_write_text(&j, "time", o->cpu ? "processor" : "elapsed");
     json_write_open(&j, "deciles", '[', true);
     for (int i = 0; i <= 10; i++)
         json_write_real(&j, NULL, s[i == 10 ? n - 1 : n * i / 10].score);
@@ -469,6 +487,7 @@ static int run(struct pairs_options *o, struct score *scores, int *n, struct fai
         return failure_set(why, CLI_WRONG, "out of memory");
     j->rounds = (int)o->rounds;
     j->private_ = o->private_;
+    j->cpu = o->cpu;
     for (int64_t i = 0; *n < o->pairs && i < 100 * o->pairs && !code; i++) {
         struct score *s = &scores[*n];
         bool skipped;
@@ -512,6 +531,7 @@ int bench_pairs(int argc, char **argv)
         {"pair", ARGS_TEXT, "'SRC -> DST'", "only this pair", &o.one, 0, 0},
         {"private", ARGS_FLAG, NULL, "tensors in private memory, not in window memory", &o.private_, 0, 0},
         {"threads", ARGS_FLAG, NULL, "ranks are threads, not processes", &o.threads, 0, 0},
+        {"cpu", ARGS_FLAG, NULL, "score by processor time of all ranks, for a machine with other work", &o.cpu, 0, 0},
         {"json", ARGS_FLAG, NULL, "print the result as JSON", &o.json, 0, 0},
         {0},
     };

@@ -28,19 +28,28 @@ static bool apart(const weft_layout *a, const weft_layout *b)
     return true;
 }
 
+#define RUN 512 /* bytes: two ranks that write shorter runs side by side write parts of the same cache lines */
+
 /* The dim along which replicas share the work: the one in which the destination has most pieces, so that a share is a
- * whole piece of some rank as often as possible; among equals the longest. */
+ * whole piece of some rank as often as possible; among equals the longest. Dims whose shares have short runs in memory
+ * come last. */
 static int choose_cut(const struct job *j)
 {
     int best = -1;
-    int64_t pieces = 0, extent = 0;
-    for (int i = 0; i < j->ndim; i++) {
+    int64_t pieces = 0, extent = 0, inner = (int64_t)weft_dtype_size(j->dst->dtype);
+    bool long_runs = false;
+    for (int i = j->ndim - 1; i >= 0; i--) {
         int64_t n = j->dst->dim[i].extent, p = j->dst->dim[i].pieces < n ? j->dst->dim[i].pieces : n;
-        if (best < 0 || p > pieces || (p == pieces && n > extent)) {
+        int64_t each = p ? n / p : 0;
+        each = each < RUN * j->s_replicas ? each : RUN * j->s_replicas;
+        bool runs = each / j->s_replicas * inner >= RUN || j->s_replicas == 1;
+        if (best < 0 || runs > long_runs || (runs == long_runs && (p > pieces || (p == pieces && n >= extent)))) {
             best = i;
             pieces = p;
             extent = n;
+            long_runs = runs;
         }
+        inner = inner < RUN ? inner * each : inner;
     }
     return best;
 }

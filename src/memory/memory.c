@@ -29,7 +29,7 @@ struct fold {
     int first;  /* the same for terms[0], which may be acc when the others are narrow */
     ops_loop *loop;          /* of acc */
     ops_narrow_loop *narrow; /* of native, if that is not acc */
-    float by;                /* what narrow multiplies by: a division by a power of two */
+    float by;                /* what narrow divides or multiplies by */
     bool rows;               /* spans are rows that all operands have as runs, at these places */
     unsigned char *to_place;
     const unsigned char *place[OPS_WAYS];
@@ -72,10 +72,10 @@ static const void *fold_term(struct fold *f, const struct memory_term *term, int
 }
 
 /* How many runs the next step takes, the value so far among them, when `left` terms are left. */
-static size_t fold_ways(const struct fold *f, size_t left, bool lies)
+static size_t fold_ways(size_t left, bool lies)
 {
-    size_t most = lies ? OPS_WAYS : GATHERS, ways = left + 1 < most ? left + 1 : most;
-    return f->narrow || ways <= 4 || ways == OPS_WAYS ? ways : 4;
+    size_t most = lies ? OPS_WAYS : GATHERS;
+    return left + 1 < most ? left + 1 : most;
 }
 
 /* Folds all terms into `out`, of dtype `as`, which is acc or native. If there is only one term the result may be the
@@ -87,7 +87,7 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
     const void *in[OPS_WAYS] = {fold_term(f, f->terms, f->first, f->terms_buf[0])};
     bool wide = f->first == f->acc; /* the value so far is in acc */
     for (size_t t = 1; t < f->n; wide = true) {
-        size_t ways = fold_ways(f, f->n - t, lies);
+        size_t ways = fold_ways(f->n - t, lies);
         for (size_t k = 1; k < ways; k++)
             in[k] = fold_term(f, &f->terms[t++], f->native, f->terms_buf[k % GATHERS]);
         void *to = t < f->n ? f->acc_buf : out;
@@ -100,11 +100,12 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
     return out;
 }
 
-/* Are the terms' rows, or all of a term if there is one row, runs in a dtype that is folded as it is? */
-static bool fold_lies(const struct fold *f)
+/* Are the terms' rows, or all of a term if there is one row, runs in a dtype that is folded as it is? A span has no
+ * more than `most` elements, and is within a row or one row. */
+static bool fold_lies(const struct fold *f, int64_t most)
 {
     int last = f->nest.loops - 1;
-    if ((last > 0 && !f->rows) || f->acc == WEFT_BOOL)
+    if ((last > 0 && !f->rows && f->nest.n[last] <= most / 2) || f->acc == WEFT_BOOL)
         return false;
     for (size_t k = 0; k < f->n; k++) {
         const struct memory_term *term = &f->terms[k];
@@ -192,10 +193,10 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     fold_choose(&f, op);
     const int64_t fit = span_most(terms, n, to, via, acc);
     fold_rows(&f, t, dst, to, fit);
-    bool scales = f.narrow && div > 1 && (div & (div - 1)) == 0;
-    f.by = scales ? 1 / (float)div : 1;
+    bool scales = f.narrow && div > 1;
+    f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
     int stop = via ? via : acc, as = acc;
-    bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f);
+    bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
     if (!divides && f.narrow && (stops ? stop : to) == f.native) { /* the fold's own step rounds */
         as = f.native;
         casts = to != as;
@@ -205,7 +206,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);
     /* If no buffer is needed, one call of a loop does everything, whatever its length. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
-                   (n == 1 || (!stops && !casts && fold_ways(&f, n - 1, true) == n));
+                   (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
     int64_t most = at_once ? INT64_MAX : fit;
     while (fold_next(&f, t, most)) {
         size_t len = (size_t)f.span.len;
@@ -238,8 +239,7 @@ memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int 
 {
     int64_t size = (int64_t)weft_dtype_size(to);
     bool one = t->loops == 0 || (t->loops == 1 && t->stride[0][0] == size);
-    if (!one || (n != 2 && n != 3 && n != 4 && n != OPS_WAYS) || div > 1 || acc != to || (via && via != to) ||
-        to == WEFT_BOOL)
+    if (!one || n < 2 || n > OPS_WAYS || div > 1 || acc != to || (via && via != to) || to == WEFT_BOOL)
         return NULL;
     for (size_t k = 0; k < n; k++)
         if (terms[k].dtype != to || (t->loops && terms[k].stride[0] != size))

@@ -7,14 +7,14 @@
 
 #define OPS_WAYS 8
 
-/* dst[i] = in[0][i] op in[1][i] op ... from the left, for n elements of ways runs: 2, 3, 4 or 8. dst may be one of
+/* dst[i] = in[0][i] op in[1][i] op ... from the left, for n elements of 2 to OPS_WAYS runs. dst may be one of
  * them. A NaN that sum or prod gives is always the same one (quiet, positive), so that results do not depend on
  * how operands were ordered in instructions. Bools are 0 or 1 on both sides. */
 typedef void ops_loop(void *dst, const void *const *in, int ways, size_t n);
 
 /* dst[i] = in[0][i] op in[1][i] op ... for n elements of f16, bf16 or f8 in 2 to OPS_WAYS runs, folded in f32,
- * multiplied by `by`, and rounded once. wide_first: in[0] is f32 already; wide_out: dst is f32 and nothing is rounded.
- * dst may be a run of its own dtype, or in[0]. */
+ * divided by `by` if that is more than 1 and multiplied by it if it is less, and rounded once. wide_first: in[0] is f32
+ * already; wide_out: dst is f32 and nothing is rounded. dst may be a run of its own dtype, or in[0]. */
 typedef void ops_narrow_loop(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, float by,
                              size_t n);
 

@@ -13,46 +13,40 @@
 #define SAME(x) (x)
 #define ONE_NAN(x) ((x) == (x) ? (x) : NAN)
 
-/* Term 0 is of type A and read by `first`, the others of type S and read by `each`; they are folded in type T. */
-#define OPS_LOOP(name, A, first, S, each, T, f, end)                                  \
-    static void name(void *dst, const void *const *in, int ways, size_t n)            \
-    {                                                                                 \
-        raw_##T *o = dst;                                                             \
-        const raw_##A *a = in[0];                                                     \
-        const raw_##S *b = in[1];                                                     \
-        if (ways == 2) {                                                              \
-            RAW_LOOP for (size_t i = 0; i < n; i++)                                   \
-            {                                                                         \
-                raw_##T r = f(first(a[i]), each(b[i]));                               \
-                o[i] = end(r);                                                        \
-            }                                                                         \
-            return;                                                                   \
-        }                                                                             \
-        const raw_##S *c = in[2];                                                     \
-        if (ways == 3) {                                                              \
-            RAW_LOOP for (size_t i = 0; i < n; i++)                                   \
-            {                                                                         \
-                raw_##T r = f(f(first(a[i]), each(b[i])), each(c[i]));                \
-                o[i] = end(r);                                                        \
-            }                                                                         \
-            return;                                                                   \
-        }                                                                             \
-        const raw_##S *d = in[3];                                                     \
-        if (ways == 4) {                                                              \
-            RAW_LOOP for (size_t i = 0; i < n; i++)                                   \
-            {                                                                         \
-                raw_##T r = f(f(f(first(a[i]), each(b[i])), each(c[i])), each(d[i])); \
-                o[i] = end(r);                                                        \
-            }                                                                         \
-            return;                                                                   \
-        }                                                                             \
-        const raw_##S *p = in[4], *q = in[5], *s = in[6], *t = in[7];                 \
-        RAW_LOOP for (size_t i = 0; i < n; i++)                                       \
-        {                                                                             \
-            raw_##T r = f(f(f(first(a[i]), each(b[i])), each(c[i])), each(d[i]));     \
-            r = f(f(f(f(r, each(p[i])), each(q[i])), each(s[i])), each(t[i]));        \
-            o[i] = end(r);                                                            \
-        }                                                                             \
+/* Term 0 is of type A and read by `first`, the others of type S and read by `each`; they are folded in type T. All
+ * terms are read in one pass. */
+#define OPS_TURNS(T, value, end)                \
+    do {                                        \
+        RAW_LOOP for (size_t i = 0; i < n; i++) \
+        {                                       \
+            raw_##T r = value;                  \
+            o[i] = end(r);                      \
+        }                                       \
+    } while (0)
+#define OPS_2(f, first, each) f(first(a[i]), each(b[i]))
+#define OPS_3(f, first, each) f(OPS_2(f, first, each), each(in2[i]))
+#define OPS_4(f, first, each) f(OPS_3(f, first, each), each(in3[i]))
+#define OPS_5(f, first, each) f(OPS_4(f, first, each), each(in4[i]))
+#define OPS_6(f, first, each) f(OPS_5(f, first, each), each(in5[i]))
+#define OPS_7(f, first, each) f(OPS_6(f, first, each), each(in6[i]))
+#define OPS_8(f, first, each) f(OPS_7(f, first, each), each(in7[i]))
+#define OPS_LOOP(name, A, first, S, each, T, f, end)                                        \
+    static void name(void *dst, const void *const *in, int ways, size_t n)                  \
+    {                                                                                       \
+        raw_##T *o = dst;                                                                   \
+        const raw_##A *a = in[0];                                                           \
+        const raw_##S *b = in[1], *in2 = ways > 2 ? in[2] : b, *in3 = ways > 3 ? in[3] : b; \
+        const raw_##S *in4 = ways > 4 ? in[4] : b, *in5 = ways > 5 ? in[5] : b;             \
+        const raw_##S *in6 = ways > 6 ? in[6] : b, *in7 = ways > 7 ? in[7] : b;             \
+        switch (ways) {                                                                     \
+        case 2: OPS_TURNS(T, OPS_2(f, first, each), end); break;                            \
+        case 3: OPS_TURNS(T, OPS_3(f, first, each), end); break;                            \
+        case 4: OPS_TURNS(T, OPS_4(f, first, each), end); break;                            \
+        case 5: OPS_TURNS(T, OPS_5(f, first, each), end); break;                            \
+        case 6: OPS_TURNS(T, OPS_6(f, first, each), end); break;                            \
+        case 7: OPS_TURNS(T, OPS_7(f, first, each), end); break;                            \
+        default: OPS_TURNS(T, OPS_8(f, first, each), end);                                  \
+        }                                                                                   \
     }
 #define OPS_SAME(name, T, f, end) OPS_LOOP(name, T, SAME, T, SAME, T, f, end)
 
@@ -166,7 +160,7 @@ OPS_SAME(max_f64, f64, f64_max, SAME)
                 r = f(r, half_from_##T(((const raw_##T *)in[k])[i]));                                          \
             r = end(r);                                                                                        \
             if (by != 1)                                                                                       \
-                r *= by;                                                                                       \
+                r = by > 1 ? r / by : r * by;                                                                  \
             if (wide_out)                                                                                      \
                 ((raw_f32 *)dst)[i] = r;                                                                       \
             else                                                                                               \

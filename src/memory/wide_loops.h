@@ -460,8 +460,10 @@ RAW_INLINE void f8e5m2_to_other(unsigned char *d, const unsigned char *s, uint8_
 {
     static const wide_b first = {0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 6, 7}; /* from code 20 on */
     wide_b c = wide_load8(s), a = c & 0x7f, r = wide_min8(a + a, (wide_b){0} + (uint8_t)(64 + most));
-    r = ((r - 64) & (wide_b)(r > 64)) | ((wide_b)(a > 0x7c) & 1); /* a NaN has all bits */
-    wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, (c + 108) & 0x7f)));
+    r = wide_max8(r, (wide_b){0} + 64) - 64;
+    if (most != 0x7f)
+        r |= (wide_b)(a > 0x7c) & 1; /* a NaN has all bits */
+    wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, a - 20)));
 }
 
 RAW_INLINE void f8e5m2_as_f8e4m3(unsigned char *d, const unsigned char *s)
@@ -519,42 +521,55 @@ RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size
     return false;
 }
 
-/* Min or max of f8 by their codes, as bytes that are ordered as the values are: those of negative values are
- * complemented, the others get the upper bit. `last` is the largest code that stays as it is. False: there is a
- * larger one, as NaNs are, and nothing is written. */
+/* Min or max of f8 by their codes. Among codes with the same sign, a larger code has a larger magnitude: max is the
+ * largest code without a sign or, if all have one, the smallest code. `last` is the largest code that stays as it is.
+ * False: there is a larger one, as NaNs are, and nothing is written. Codes of f8e8m0 have no sign. */
 RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, bool max,
-                               uint8_t last)
+                               uint8_t last, bool sign)
 {
-    wide_b low = {0}, high = {0};
-    for (int k = 0; k < ways; k++) {
-        wide_b c = wide_load8(in[k] + at), key = c ^ ((wide_b)(c > 0x7f) | 0x80);
-        low = k ? wide_min8(low, key) : key;
-        high = k ? wide_max8(high, key) : key;
+    wide_b low = wide_load8(in[0] + at), high = low, positive = low;
+    for (int k = 1; k < ways; k++) {
+        wide_b c = wide_load8(in[k] + at);
+        low = wide_min8(low, c);
+        high = wide_max8(high, c);
+        positive = wide_max8s(positive, c);
     }
-    wide_b nan = (wide_b)(high > (uint8_t)(0x80 + last)) | (wide_b)(low < (uint8_t)(0x7f - last));
+    wide_b all = (wide_b)(positive > 0x7f), nan = (wide_b)(high > (uint8_t)(sign ? 0x80 + last : last));
+    if (sign)
+        nan |= (wide_b)(positive > last) & ~all;
     uint64_t any[sizeof nan / sizeof(uint64_t)], some = 0;
     memcpy(any, &nan, sizeof any);
     for (size_t k = 0; k < sizeof any / sizeof *any; k++)
         some |= any[k];
     if (some)
         return false;
-    wide_b key = max ? high : low;
-    wide_store8(d + at, key ^ ((wide_b)(key <= 0x7f) | 0x80));
+    if (sign)
+        wide_store8(d + at, max ? wide_pick8(all, low, positive) : wide_pick8((wide_b)(high > 0x7f), high, low));
+    else
+        wide_store8(d + at, max ? high : low);
     return true;
 }
 
-#define WIDE_END_CODES(T, last)                                                                      \
+#define WIDE_END_CODES(T, last, sign)                                                                \
     RAW_INLINE bool least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways) \
     {                                                                                                \
-        return wide_end_codes(d, in, at, ways, false, last);                                         \
+        return wide_end_codes(d, in, at, ways, false, last, sign);                                   \
     }                                                                                                \
     RAW_INLINE bool most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways)  \
     {                                                                                                \
-        return wide_end_codes(d, in, at, ways, true, last);                                          \
+        return wide_end_codes(d, in, at, ways, true, last, sign);                                    \
     }
-WIDE_END_CODES(f8e4m3, 0x7e)
-WIDE_END_CODES(f8e5m2, 0x7c)
-WIDE_END_CODES(f8e5m2sat, 0x7b) /* which makes an infinity the largest number */
+WIDE_END_CODES(f8e4m3, 0x7e, true)
+WIDE_END_CODES(f8e5m2, 0x7c, true)
+WIDE_END_CODES(f8e5m2sat, 0x7b, true) /* which makes an infinity the largest number */
+WIDE_END_CODES(f8e8m0, 0xfe, false)
+
+/* See ops_narrow_loop. */
+RAW_INLINE void wide_scale(wide_f *r, float by)
+{
+    for (int i = 0; i < WIDE && by != 1; i++)
+        r[i] = by > 1 ? r[i] / by : r[i] * by;
+}
 
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
  * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. */
@@ -571,9 +586,7 @@ WIDE_END_CODES(f8e5m2sat, 0x7b) /* which makes an infinity the largest number */
             any(r, in[0] + at * size_##T);                                                                            \
         for (int k = 1; k < ways; k++)                                                                                \
             take##_##T(r, in[k] + at * size_##T);                                                                     \
-        if (by != 1)                                                                                                  \
-            for (int i = 0; i < WIDE; i++)                                                                            \
-                r[i] *= by;                                                                                           \
+        wide_scale(r, by);                                                                                            \
         if (wide_any_nan(r))                                                                                          \
             return false;                                                                                             \
         if (wide_out)                                                                                                 \
@@ -595,9 +608,7 @@ WIDE_END_CODES(f8e5m2sat, 0x7b) /* which makes an infinity the largest number */
             exact##_##T(r, in[k] + at * size_##T);                                                                    \
         for (int i = 0; i < WIDE; i++)                                                                                \
             r[i] = end(r[i]);                                                                                         \
-        if (by != 1)                                                                                                  \
-            for (int i = 0; i < WIDE; i++)                                                                            \
-                r[i] *= by;                                                                                           \
+        wide_scale(r, by);                                                                                            \
         if (wide_out)                                                                                                 \
             store_f32(d, r);                                                                                          \
         else                                                                                                          \
@@ -723,7 +734,7 @@ WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
 WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)
 WIDE_FOLDS(f8e5m2sat, load_f8e5m2, least_f8e5m2sat, most_f8e5m2sat)
-WIDE_OTHERS(f8e8m0, load_f8e8m0, wide_none, wide_none)
+WIDE_OTHERS(f8e8m0, load_f8e8m0, least_f8e8m0, most_f8e8m0)
 
 /* The same for f32 and f64, if min and max have these instructions. */
 #ifdef WIDE_QUICK

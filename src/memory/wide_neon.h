@@ -84,6 +84,11 @@ static inline wide_b wide_max8(wide_b a, wide_b b)
     return (wide_b)vmaxq_u8((uint8x16_t)a, (uint8x16_t)b);
 }
 
+static inline wide_b wide_max8s(wide_b a, wide_b b) /* signed */
+{
+    return (wide_b)vmaxq_s8((int8x16_t)a, (int8x16_t)b);
+}
+
 static inline wide_b wide_abs8(wide_b a)
 {
     return (wide_b)vabsq_s8((int8x16_t)a);

@@ -44,6 +44,11 @@ static inline wide_b wide_max8(wide_b a, wide_b b)
     return (wide_b)_mm_max_epu8((__m128i)a, (__m128i)b);
 }
 
+static inline wide_b wide_max8s(wide_b a, wide_b b) /* signed */
+{
+    return (wide_b)_mm_max_epi8((__m128i)a, (__m128i)b);
+}
+
 static inline wide_b wide_min8(wide_b a, wide_b b)
 {
     return (wide_b)_mm_min_epu8((__m128i)a, (__m128i)b);

@@ -114,7 +114,7 @@ static void check_lengths(int level, int to, int from)
 /* Folds of every length and several numbers of terms, to the terms' dtype and to that of the fold, also in place. */
 static void check_folds(int level, int op, int dtype)
 {
-    static const size_t ways[] = {1, 2, 3, 4, 5, 8, 9};
+    static const size_t ways[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     size_t size = weft_dtype_size(dtype), apart = LONGEST * 16 + 24;
     int acc = dtype_acc(dtype);
     for (size_t n = 0; n <= LONGEST; n++)

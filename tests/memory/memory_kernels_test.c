@@ -186,7 +186,7 @@ static void folds_match_the_plain_kernels(void **state)
     (void)state;
     seed = 103;
     static unsigned char src[OPS_WAYS][ROOM], want[ROOM], got[ROOM];
-    static const int ways[] = {2, 3, 4, 8};
+    static const int ways[] = {2, 3, 4, 5, 6, 7, 8};
     for (int k = 0; k < nlevels; k++)
         for (int op = 1; op <= OP_COUNT; op++)
             for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++) {

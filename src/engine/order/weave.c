@@ -24,11 +24,13 @@
 #include "engine/shape.h"
 #include "engine/work.h"
 #include "memory/line.h"
+#include "memory/raw.h"
 
 #define TURN (32 << 10) /* bytes of all streams together in a turn */
 #define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
 #define CHUNK 4096      /* bytes: a dense move is cut at multiples of it */
 #define ROW 8192        /* bytes of a row: longer ones are cut if there is a loop to cut */
+#define LINE 64         /* bytes of a cache line */
 #define RUN 64          /* bytes in one piece that are worth a turn */
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
@@ -66,6 +68,7 @@ struct weave_lane {
     struct weave_stream *stream;
     struct weave_rows *rows;
     const struct memory_line *line;
+    int64_t left; /* rows that are not copied yet */
     uint8_t to, from;
 };
 
@@ -505,11 +508,36 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
     return *n ? rows : 0;
 }
 
-/* Lanes with the same steps share their offsets. */
-#define PLAIN_ROWS(bytes)                                                            \
-    for (int64_t r = 0, to = 0, from = 0; r < rows; r++, to += dstep, from += sstep) \
-        for (uint32_t i = 0; i < n; i++)                                             \
-            memory_copy_ascending(lanes[i].dst + to, lanes[i].src + from, (size_t)(bytes));
+/* Rows of all lanes, which have one length and the same steps, `turns` rows of a lane at a time. If these are more than
+ * one, they are whole cache lines of dst: a core that writes to several places in turn must otherwise fetch each line
+ * first. Each lane then begins with rows up to the beginning of a line. */
+RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, const size_t bytes, const int64_t turns)
+{
+    const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep;
+    int64_t r = 0;
+    for (uint32_t i = 0; i < n && turns > 1; i++)
+        for (lanes[i].left = rows; lanes[i].left > 0 && lanes[i].left > rows - turns && (uintptr_t)lanes[i].dst % LINE;
+             lanes[i].left--) {
+            memory_copy_ascending(lanes[i].dst, lanes[i].src, bytes);
+            lanes[i].dst += dstep;
+            lanes[i].src += sstep;
+        }
+    for (; r + (turns > 1 ? 2 * turns : 1) <= rows; r += turns)
+        for (uint32_t i = 0; i < n; i++)
+            RAW_UNROLL for (int64_t k = 0; k < turns; k++)
+                memory_copy_ascending(lanes[i].dst + (r + k) * dstep, lanes[i].src + (r + k) * sstep, bytes);
+    for (uint32_t i = 0; i < n && turns > 1; i++)
+        for (int64_t k = r; k < lanes[i].left; k++)
+            memory_copy_ascending(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes);
+}
+
+#define ROWS_OF(bytes)                                                   \
+    case bytes:                                                          \
+        if (dstep == (bytes))                                            \
+            rows_of(lanes, n, rows, bytes, LINE / ((bytes) & -(bytes))); \
+        else                                                             \
+            rows_of(lanes, n, rows, bytes, 1);                           \
+        break;
 
 /* Rows that are shorter than a line, for which a call each would cost more than the copy. */
 static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
@@ -522,33 +550,35 @@ static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 }
 
 /* Rows of one length, at the same steps in all lanes. False: there is no loop for this length. */
-static bool equal_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+static bool equal_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep, bytes = lanes[0].bytes;
     for (uint32_t i = 1; i < n; i++)
         if (lanes[i].bytes != bytes || lanes[i].dstep != dstep || lanes[i].sstep != sstep)
             return false;
     switch (bytes) {
-    case 4: PLAIN_ROWS(4) break;
-    case 8: PLAIN_ROWS(8) break;
-    case 12: PLAIN_ROWS(12) break;
-    case 16: PLAIN_ROWS(16) break;
-    case 20: PLAIN_ROWS(20) break;
-    case 24: PLAIN_ROWS(24) break;
-    case 28: PLAIN_ROWS(28) break;
-    case 32: PLAIN_ROWS(32) break;
-    case 40: PLAIN_ROWS(40) break;
-    case 44: PLAIN_ROWS(44) break;
-    case 48: PLAIN_ROWS(48) break;
-    case 56: PLAIN_ROWS(56) break;
-    case 64: PLAIN_ROWS(64) break;
-    case 128: PLAIN_ROWS(128) break;
+        ROWS_OF(4)
+        ROWS_OF(8)
+        ROWS_OF(12)
+        ROWS_OF(16)
+        ROWS_OF(20)
+        ROWS_OF(24)
+        ROWS_OF(28)
+        ROWS_OF(32)
+        ROWS_OF(40)
+        ROWS_OF(44)
+        ROWS_OF(48)
+        ROWS_OF(56)
+    case 64: rows_of(lanes, n, rows, 64, 1); break;
+    case 128: rows_of(lanes, n, rows, 128, 1); break;
     default: return false;
     }
     return true;
 }
 
-static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+/* Rows that follow each other in dst share cache lines. What the end of a row has of such a line is written together
+ * with the beginning of the next row. */
+static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     if (equal_rows(lanes, n, rows))
         return;
@@ -557,9 +587,17 @@ static void plain_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
         return;
     }
     for (int64_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < n; i++)
-            memory_copy_ascending(lanes[i].dst + r * lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
-                                  (size_t)lanes[i].bytes);
+        for (uint32_t i = 0; i < n; i++) {
+            const struct weave_lane *l = &lanes[i];
+            char *to = l->dst + r * l->dstep;
+            const char *from = l->src + r * l->sstep;
+            bool shares = l->dstep == l->bytes && l->bytes >= LINE;
+            size_t before = shares && r ? (uintptr_t)to % LINE : 0;
+            size_t after = shares && r + 1 < rows ? (uintptr_t)(to + l->bytes) % LINE : 0;
+            if (before)
+                memory_copy_ascending(to - before, from - l->sstep + l->bytes - before, before);
+            memory_copy_ascending(to, from, (size_t)l->bytes - after);
+        }
 }
 
 static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
