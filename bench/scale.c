@@ -5,7 +5,7 @@
  *
  * Each process has THREADS ranks, which are threads. They exchange ghosts with two neighbours, or sum up over all
  * ranks. Every rank writes its figures into its place in FILE. With `dies` the last process ends without a farewell
- * while all other ranks are in a barrier; otherwise all close.
+ * while all other ranks are in a barrier, and these ask for the survivors; otherwise all close.
  *
  * Nothing is added up by formula: the calls by which the library sends, connects and wakes others are counted where
  * they leave it (the linker's --wrap; CMakeLists.txt). A call that sends is a message. */
@@ -33,7 +33,7 @@
 #define TEXT 240
 
 enum counter { SENDS, BYTES, CONNECTS, WAKES, COUNTERS };
-enum phase { OPEN, MEET, BIND, RUN, DEATH, CLOSE, PHASES };
+enum phase { OPEN, MEET, BIND, RUN, DEATH, AGREE, CLOSE, PHASES };
 
 struct cost {
     double seconds, cpu;
@@ -52,8 +52,9 @@ struct figures {
 };
 
 struct place {
-    _Atomic int32_t waits; /* ranks that are in the last barrier */
-    _Atomic int64_t died;  /* when, in ns */
+    _Atomic int32_t waits;  /* ranks that are in the last barrier */
+    _Atomic int32_t agreed; /* ranks that have the list of survivors */
+    _Atomic int64_t died;   /* when, in ns */
     char pad[4080];
     struct figures ranks[];
 };
@@ -300,6 +301,18 @@ static int let_die(struct rank *r, weft_comm *c)
     return err ? err : WEFT_EMISMATCH; /* there is a barrier without the dead */
 }
 
+/* All that are left agree on the same list. */
+static int agree(weft_comm *c)
+{
+    int rest = (processes - 1) * threads, *list = malloc((size_t)rest * sizeof *list);
+    size_t n = 0;
+    int err = list ? weft_comm_survivors(c, list, (size_t)rest, &n) : WEFT_ENOMEM;
+    if (!err && (n != (size_t)rest || list[0] != 0 || list[rest - 1] != rest - 1))
+        err = WEFT_EMISMATCH;
+    free(list);
+    return err;
+}
+
 static void work(struct rank *r)
 {
     weft_comm *c = NULL;
@@ -329,6 +342,15 @@ static void work(struct rank *r)
     if (passed(r, DEATH, dies ? let_die(r, c) : 0))
         return;
     weft_exec_close(x);
+    r->begin = look(r);
+    int agrees = passed(r, AGREE, dies ? agree(c) : 0);
+    atomic_fetch_add(&place->agreed, 1);
+    if (agrees)
+        return;
+    /* What ranks that close tell others is not part of their agreement. */
+    while (dies && atomic_load(&place->agreed) < (processes - 1) * threads)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    r->begin = look(r);
     weft_comm_close(c);
     passed(r, CLOSE, 0);
 }

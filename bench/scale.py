@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-PHASES = ["open", "meet", "bind", "run", "death", "close"]
+PHASES = ["open", "meet", "bind", "run", "death", "agree", "close"]
 COUNTERS = ["sends", "bytes", "connects", "wakes"]
 HEAD = 4096
 MEETINGS, RUNS = 10, 100
@@ -100,7 +100,8 @@ def phase(figures, name, what, by=1.0):
 
 # The name of a column, the run that it is of, the phase there, and by what its figures are divided.
 COLUMNS = [("open", "close", "open", 1), ("a meeting", "close", "meet", MEETINGS), ("bind, 2 neighbours", "close", "bind", 1),
-           ("a run", "close", "run", RUNS), ("a death", "death", "death", 1), ("close after it", "death", "close", 1),
+           ("a run", "close", "run", RUNS), ("a death", "death", "death", 1), ("survivors", "death", "agree", 1),
+           ("close after it", "death", "close", 1),
            ("close", "close", "close", 1), ("bind, all", "all", "bind", 1),
            ("a run, all", "all", "run", RUNS)]
 KINDS = [("CPU time, ms a rank", "cpu", 1e3), ("Messages a rank", "sends", 1), ("Bytes a rank", "bytes", 1),

@@ -99,6 +99,7 @@ under_mps()
     else
         execs MPS shm:processes
         cases MPS
+        [ -z "$torch" ] || try "MPS: Python: frameworks" "$python" tests/python/gpu_torch.py --quick
         mps_off
     fi
 }
@@ -124,7 +125,11 @@ export WEFT_MODULES
 kernels
 execs plain threads shm:threads shm:processes
 cases plain
-package && try "Python: frameworks" "$python" tests/python/gpu_torch.py --quick
+torch=
+if package; then
+    torch=yes
+    try "Python: frameworks" "$python" tests/python/gpu_torch.py --quick
+fi
 under_mps
 sanitized
 summary

@@ -459,8 +459,12 @@ WEFT_API int weft_exec_start(weft_exec *x);
  * work that is added later. Each rank calls it with a stream of its own. If the memory of all ranks is on one device,
  * and the ranks can share it, the host does not wait, and the exec may be started on the same stream again before the
  * run is over. Otherwise the host carries the data, and the call returns when the run is over. Refused with
- * WEFT_EUNSUPPORTED if all buffers of this rank are in host memory and no other rank's are on a device, and while the
- * stream is captured into a graph. */
+ * WEFT_EUNSUPPORTED if all buffers of this rank are in host memory and no other rank's are on a device.
+ * If the stream is being captured into a graph, the run is recorded: it takes place each time the graph is launched,
+ * and weft_exec_wait knows nothing of it. Each rank captures the run, and launches its graph as often as the others, in
+ * the same place among its other runs. The exec must not be closed or bound again before the last launch is done.
+ * Refused with WEFT_EUNSUPPORTED if the host carries the data, or if the ranks are processes that share the device
+ * without MPS. */
 WEFT_API int weft_exec_start_on(weft_exec *x, void *stream);
 WEFT_API int weft_exec_test(weft_exec *x, bool *done);
 /* WEFT_ETIMEOUT: the text names the ranks that are waited for. */

@@ -10,4 +10,5 @@ int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_diagnose(int argc, char **argv);
+int cmd_bus(int argc, char **argv);
 #endif

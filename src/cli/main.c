@@ -1,4 +1,4 @@
-/* The command line of weft: finds the verb and hands over. It uses the public interface only. */
+/* The command line of weft: finds the verb and hands over. It uses the public interface only, apart from cmd_bus.c. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +20,7 @@ static const struct {
     {"bench", cmd_bench, "measure weft on this machine, with MPI beside it"},
     {"info", cmd_info, "show what this build and this machine can do"},
     {"diagnose", cmd_diagnose, "find the rank that holds up a job that hung or failed"},
+    {"bus", cmd_bus, "serve or show the directory in which separate jobs find each other"},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)
 

@@ -333,25 +333,25 @@ int environment_no_job(void)
 /* ---- where they meet ---- */
 
 /* The first line of a file that only its owner can read. */
-static int read_token(const char *path, char token[SERVER_TOKEN_MAX + 2])
+int environment_token_file(const char *option, const char *path, char token[SERVER_TOKEN_MAX + 2])
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: %s", path, strerror(errno));
+        return error_set(WEFT_EINVAL, "%s%s: %s", option, path, strerror(errno));
     int err = 0;
     ssize_t n = 0;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode))
-        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: it is not a file", path);
+        err = error_set(WEFT_EINVAL, "%s%s: it is not a file", option, path);
     else if ((st.st_uid != geteuid() && st.st_uid) || (st.st_mode & 077))
-        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: other users can read it: chmod 600 it", path);
+        err = error_set(WEFT_EINVAL, "%s%s: other users can read it: chmod 600 it", option, path);
     else if ((n = read(fd, token, SERVER_TOKEN_MAX + 1)) < 0)
-        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: %s", path, strerror(errno));
+        err = error_set(WEFT_EINVAL, "%s%s: %s", option, path, strerror(errno));
     close(fd);
     token[n > 0 ? n : 0] = 0;
     token[strcspn(token, "\r\n")] = 0;
     if (!err && !*token)
-        err = error_set(WEFT_EINVAL, "WEFT_TOKEN_FILE=%s: its first line is empty", path);
+        err = error_set(WEFT_EINVAL, "%s%s: its first line is empty", option, path);
     return err;
 }
 
@@ -360,7 +360,7 @@ int environment_token(char token[SERVER_TOKEN_MAX + 2])
     const char *text = trusted("WEFT_TOKEN"), *file = trusted("WEFT_TOKEN_FILE");
     token[0] = 0;
     if (!text)
-        return file ? read_token(file, token) : 0;
+        return file ? environment_token_file("WEFT_TOKEN_FILE=", file, token) : 0;
     if (strlen(text) > SERVER_TOKEN_MAX)
         return error_set(WEFT_EINVAL, "WEFT_TOKEN has more than %d letters", SERVER_TOKEN_MAX);
     strcpy(token, text);

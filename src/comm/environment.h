@@ -45,6 +45,8 @@ struct environment_store {
 /* Takes `at`; without it WEFT_AT; without both what the launcher offers: PMIx, or torchrun's master. WEFT_EINVAL if
  * there is none of these, or if the token or its file cannot be used. */
 int environment_store(const char *at, struct environment_store *out);
+/* Reads the token in a file that no other user can read. `option` stands before the path in texts. */
+int environment_token_file(const char *option, const char *path, char token[SERVER_TOKEN_MAX + 2]);
 int environment_token(char token[SERVER_TOKEN_MAX + 2]); /* of WEFT_TOKEN or WEFT_TOKEN_FILE; empty: neither is set */
 
 /* A file of base/ended.h, if this process is rank `rank` of `size` of a job of weft run; -1: there is none. */

@@ -38,6 +38,8 @@
  * asked before it have failed to go on with the older list. The leader itself begins the next agreement if a rank of a
  * list that it has proposed first does not answer: without the leader's acceptance that list cannot be committed.
  *
+ * Words of leaders and the answers go along a tree of hosts: survive_tree.c.
+ *
  * A rank that has its list answers ranks that still look for it, for as long as it asks or opens a comm again. */
 #define _GNU_SOURCE
 #include "comm/survive.h"
@@ -58,12 +60,15 @@
 #define NAP 100
 #define NAP_MOST 10
 #define NAP_LIMIT_NS INT64_C(100000000)
+#define FINISH_NS INT64_C(500000000)    /* for others to get the result that this rank has, at most, */
+#define FINISH_BEATS 10                 /* or in beats */
 #define ASK_NS INT64_C(50000000)        /* without a word of a leader: this rank mails the rank that should lead */
 #define ASK_AGAIN_NS INT64_C(500000000) /* and again */
+#define ASK_BEATS 4
 
 void survive_open(weft_comm *c)
 {
-    mail_handle(c, MAIL_SURVIVE, survive_mail_take);
+    mail_handle(c, MAIL_SURVIVE, survive_take);
 }
 
 void survive_close(weft_comm *c)
@@ -165,7 +170,7 @@ static bool has_asked(const struct survivors *s, int rank)
     uint64_t a = s->agreement;
     if (!transport_elsewhere(s->comm->link, rank))
         return survive_words_asked(s, rank) >= a;
-    return (survive_in(s->asked, rank) && s->newest == a) || survive_agreement(s->peers[rank].promised) == a ||
+    return (survive_in(s->asked, rank) && s->newest == a) ||
            (survive_agreement(s->view.ballot) == a && survive_leader(s->view.ballot) == rank);
 }
 
@@ -206,17 +211,28 @@ static int no_majority(const struct survivors *s)
         n, c->size, names_text(&names));
 }
 
-/* Does what the leader's word asks for. 1: it is the result. */
+/* A rank has told a word with a lower ballot than the one in view: its leader has to bid more, or has missed the
+ * result. */
+static void answer(struct survivors *s)
+{
+    if (s->repeated && s->view.phase == SURVIVE_COMMITS)
+        survive_mail_word(s, s->answers, &s->view, 0, 0);
+    else if (s->repeated)
+        survive_mail_report(s, s->answers);
+    s->repeated = false;
+}
+
+/* Does what the leader's word asks for. 1: it is the result; -1: there will be none. */
 static int follow(struct survivors *s)
 {
     const struct survive_word *v = &s->view;
+    answer(s);
     if (survive_agreement(v->ballot) != s->agreement)
         return 0;
     if (v->phase == SURVIVE_COMMITS)
         return 1;
     if (v->phase == SURVIVE_FAILS)
-        return no_majority(s);
-    int from = survive_leader(v->ballot);
+        return -1;
     bool changed = v->ballot > s->promised;
     s->promised = changed ? v->ballot : s->promised;
     if (v->phase == SURVIVE_PROPOSES && v->ballot == s->promised && s->accepted != v->ballot &&
@@ -227,32 +243,48 @@ static int follow(struct survivors *s)
     }
     if (changed || s->news)
         survive_words_hold(s);
-    if (s->repeated && s->answers != from)
-        survive_mail_report(s, s->answers); /* one that leads with a lower ballot: it has to bid more */
-    if ((changed || s->news || s->repeated) && transport_elsewhere(s->comm->link, from))
-        survive_mail_report(s, from);
-    s->repeated = s->news = false;
+    s->changed |= s->news;
+    s->news = false;
     return 0;
 }
 
-/* Tells the rank that should lead, on another host, that this rank asks, in case it does not know whom to mail. */
+/* How many ranks of this host come before this one? */
+static int before(const struct survivors *s)
+{
+    const struct core_group *g = s->comm->group;
+    int n = 0;
+    for (int i = 0; g->ranks[i].indexed != s->comm->rank; i++)
+        n += !survive_in(s->dead, g->ranks[i].indexed);
+    return n;
+}
+
+/* Without the word of a leader, the first rank of each host asks on the way up to the rank that should lead: so it
+ * finds out whether ranks there are dead, and they hear of the agreement. The others ask later, one after the other.
+ * After its deadline it tells all others that it asks: the first of those that do so leads. */
 static void ask(struct survivors *s, int from, int64_t now)
 {
     weft_comm *c = s->comm;
+    if (survive_agreement(s->view.ballot) == s->agreement)
+        return;
     if (!s->asked_all && survive_late(s, now)) {
         s->asked_all = true;
         for (int r = 0; r < c->size; r++)
             if (transport_elsewhere(c->link, r) && !survive_in(s->dead, r))
                 survive_mail_ask(s, r);
     }
-    if (survive_agreement(s->view.ballot) == s->agreement || !transport_elsewhere(c->link, from))
+    if (!transport_elsewhere(c->link, from))
         return;
     if (!s->asked_at)
-        s->asked_at = now + ASK_NS - ASK_AGAIN_NS;
-    if (now - s->asked_at < ASK_AGAIN_NS)
+        s->asked_at = now;
+    if (now - s->asked_at < survive_patience(s, ASK_NS, 1))
+        return;
+    int whom = survive_tree_up(s, from);
+    int turn = before(s);
+    if (now - s->asked_at < survive_patience(s, ASK_AGAIN_NS, ASK_BEATS) * (turn ? turn : whom == s->asked_whom))
         return;
     s->asked_at = now;
-    survive_mail_ask(s, from);
+    s->asked_whom = whom;
+    survive_mail_ask(s, whom);
 }
 
 static int agree(struct survivors *s)
@@ -276,8 +308,9 @@ static int agree(struct survivors *s)
             survive_lead_step(s, now);
             done = follow(s);
         }
+        survive_tree_move(s, now);
         if (done)
-            return done > 0 ? 0 : done;
+            return done > 0 ? 0 : no_majority(s);
         ask(s, from, now);
         if (now >= s->began + 2 * c->deadline_ns)
             return error_set(WEFT_ETIMEOUT, "weft_comm_survivors: %s has not sent the list of survivors within %lld ms",
@@ -285,6 +318,43 @@ static int agree(struct survivors *s)
         if (s->view.ballot * 5 + s->view.phase != before)
             nap = least;
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+    }
+}
+
+static void decide(struct survivors *s)
+{
+    if (s->view.ballot == s->decided.ballot)
+        return;
+    s->decided.ballot = s->view.ballot;
+    s->decided.phase = s->view.phase;
+    memcpy(s->decided.list, s->view.list, s->words * sizeof *s->view.list);
+}
+
+static int64_t finish_ns(const struct survivors *s)
+{
+    int64_t ns = survive_patience(s, FINISH_NS, FINISH_BEATS), most = s->comm->deadline_ns / 8;
+    return ns < most ? ns : most;
+}
+
+/* Stays until the ranks that this one speaks for have the result, too, for a bounded time. If others have begun the
+ * next agreement, they have had it. */
+static void finish(struct survivors *s)
+{
+    weft_comm *c = s->comm;
+    uint64_t key = survive_key(&s->view);
+    int64_t now = core_now(), until = now + finish_ns(s);
+    int64_t least = c->beat_ns / NAP, most = c->beat_ns / NAP_MOST;
+    for (int64_t nap = least; survive_key(&s->view) == key; nap = 2 * nap < most ? 2 * nap : most, now = core_now()) {
+        survive_tree_move(s, now);
+        if (survive_tree_settled(s))
+            return;
+        if (now >= until) {
+            survive_tree_pass_on(s, &s->view, s->first, s->hosts);
+            return;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        mail_receive(c);
+        look(s, now);
     }
 }
 
@@ -325,13 +395,16 @@ static int find(weft_comm *c)
     s->departures = UINT64_MAX;
     survive_state_enter(s, s->newest > s->agreement ? s->newest : s->agreement + 1);
     survive_words_ask(s);
+    if (survive_agreement(s->view.ballot) == s->agreement)
+        survive_words_lead(s); /* it came by mail before this rank had words */
+    s->asking = true;
     err = agree(s);
-    if (!err && s->view.ballot != s->decided.ballot) {
-        s->decided.ballot = s->view.ballot;
-        s->decided.phase = s->view.phase;
-        memcpy(s->decided.list, s->view.list, s->words * sizeof *s->view.list);
+    if (!err) {
+        decide(s);
+        finish(s);
     }
-    mail_flush(c, c->deadline_ns / 8); /* what this rank said last: mail to silent ranks may stay unsent */
+    s->asking = false;
+    mail_flush(c, finish_ns(s)); /* what this rank said last: mail to silent ranks may stay unsent */
     return err;
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SETS 10 /* of struct survivors */
+#define SETS 13 /* of struct survivors */
 
 struct survivors *survive_state_of(weft_comm *c)
 {
@@ -13,7 +13,7 @@ struct survivors *survive_state_of(weft_comm *c)
     size_t words = ((size_t)c->size + 63) / 64;
     uint64_t *sets = calloc(SETS * words, sizeof *sets);
     s = calloc(1, sizeof *s);
-    struct survive_peer *peers = calloc((size_t)c->size, sizeof *peers);
+    struct survive_peer *peers = calloc((size_t)c->group->here, sizeof *peers);
     if (!s || !sets || !peers) {
         free(s);
         free(sets);
@@ -21,12 +21,14 @@ struct survivors *survive_state_of(weft_comm *c)
         return NULL;
     }
     uint64_t **all[SETS] = {&s->accepted_list, &s->view.list, &s->decided.list, &s->coming.list, &s->dead,
-                            &s->lost,          &s->quit,      &s->asked,        &s->best.list,   &s->coming_best.list};
+                            &s->lost,          &s->quit,      &s->asked,        &s->best.list,   &s->coming_best.list,
+                            &s->took_part,     &s->answered,  &s->away};
     for (size_t i = 0; i < SETS; i++)
         *all[i] = sets + i * words;
     s->comm = c;
     s->words = words;
     s->peers = peers;
+    s->above = s->asked_whom = -1;
     return c->survivors = s;
 }
 
@@ -36,6 +38,7 @@ void survive_state_free(struct survivors *s)
         return;
     free(s->accepted_list); /* the first of all sets */
     free(s->peers);
+    free(s->parts);
     free(s);
 }
 
@@ -45,6 +48,7 @@ void survive_state_enter(struct survivors *s, uint64_t agreement)
     s->newest = agreement > s->newest ? agreement : s->newest;
     s->accepted = s->best.ballot = 0;
     s->asked_at = 0;
+    s->asked_whom = -1;
     s->asked_all = false;
 }
 
@@ -72,4 +76,13 @@ void survive_state_best(struct survivors *s, uint64_t ballot, const uint64_t *li
         return;
     s->best.ballot = ballot;
     memcpy(s->best.list, list, s->words * sizeof *list);
+}
+
+void survive_state_dead(struct survivors *s, size_t first, const uint64_t *set, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        s->changed |= (set[k] & ~s->dead[first + k]) != 0;
+        s->dead[first + k] |= set[k];
+    }
+    survive_put(s->dead, s->comm->rank, false);
 }

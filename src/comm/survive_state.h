@@ -3,7 +3,9 @@
  *
  *   survive_state.c  what a rank knows
  *   survive_words.c  words in the memory of a host, in which its ranks read what the others say
- *   survive_mail.c   the same between hosts
+ *   survive_mail.c   what ranks of different hosts tell each other
+ *   survive_tree.c   which rank mails which: leaders' words go down a tree of hosts, and answers up
+ *   survive_take.c   what comes by mail
  *   survive_lead.c   the rank that leads
  *   survive.c        the other ranks, and the call */
 #ifndef WEFT_COMM_SURVIVE_STATE_H
@@ -55,13 +57,25 @@ struct survive_word {
     uint64_t *list;
 };
 
-/* What this rank, as the leader, knows of another one. */
+/* A number for each word of a leader. */
+static inline uint64_t survive_key(const struct survive_word *w)
+{
+    return w->ballot * 5 + w->phase;
+}
+
+/* What a rank of this host has said in its words. */
 struct survive_peer {
     uint64_t promised, accepted; /* ballots */
-    uint64_t told;               /* ballot and phase that it was mailed last */
-    int64_t told_at;
-    uint64_t seen; /* version of its words, for a rank of this host */
-    bool direct;   /* it has asked by mail, so it is told by mail */
+    uint64_t seen;               /* version of its words */
+};
+
+/* Hosts that another rank speaks for. Hosts stand in a ring. */
+struct survive_part {
+    int first, n;     /* `n` hosts from number `first` on */
+    int rank;         /* it is told, passes the word on to these hosts, and reports for them */
+    uint64_t told;    /* survive_key of the word that it was told last */
+    int64_t told_at;  /* when */
+    int64_t heard_at; /* when it was told this word first, or has last reported */
 };
 
 struct survive_block; /* a rank's words in the memory of its host */
@@ -89,6 +103,7 @@ struct survivors {
     uint64_t *asked; /* of other hosts: have asked in this agreement */
     bool news;       /* the dead have changed since this rank's last report */
     int64_t looked_at, asked_at;
+    int asked_whom;
     uint64_t departures; /* liveness_departures, when this rank last looked at all others */
     uint64_t words_seen; /* of core_group, when it last read words of this host's ranks */
     int64_t words_at;    /* when it last looked at all of them */
@@ -98,12 +113,32 @@ struct survivors {
     struct survive_word best, coming_best; /* the accepted list with the highest ballot; one of which parts have come */
     size_t coming_best_words;
     int64_t prepared_at, proposed_at;
-    struct survive_peer *peers;
+    uint64_t *took_part;        /* ranks that had promised when the list was proposed */
+    struct survive_peer *peers; /* of this host, in the order of core_rank.number */
+    /* of a rank that speaks for others, the leader among them (survive_tree.c) */
+    uint64_t key;               /* survive_key of the word that the answers are for */
+    uint64_t *answered;         /* ranks that have promised the ballot, have accepted its list, or know the result */
+    uint64_t *away;             /* ranks that others could not reach */
+    uint64_t outbid;            /* the highest ballot of which this rank has heard that it was promised */
+    int first, hosts;           /* the hosts that it speaks for: `hosts` from number `first` on; 0: none */
+    struct survive_part *parts; /* of these hosts, without its own */
+    int nparts, room;
+    int above;           /* the rank that has told this one the word, and gets the answers; -1: none */
+    uint64_t above_key;  /* of that word */
+    bool answer_now;     /* that rank has repeated its word */
+    bool changed, whole; /* since the last report; the last report was complete */
+    int64_t reported_at;
 };
 
 static inline bool survive_late(const struct survivors *s, int64_t now)
 {
     return now >= s->began + s->comm->deadline_ns;
+}
+
+/* A time, or some beats, which are longer if many ranks share a machine. */
+static inline int64_t survive_patience(const struct survivors *s, int64_t ns, int beats)
+{
+    return beats * s->comm->beat_ns > ns ? beats * s->comm->beat_ns : ns;
 }
 
 /* ---- survive_state.c ---- */
@@ -117,6 +152,8 @@ bool survive_state_newer(const struct survivors *s, uint64_t ballot, uint64_t ph
 void survive_state_view(struct survivors *s, uint64_t ballot, uint64_t phase, const uint64_t *list);
 /* For the leader: a list that a rank has accepted. The one with the highest ballot is kept. */
 void survive_state_best(struct survivors *s, uint64_t ballot, const uint64_t *list);
+/* Another rank knows that these are dead: `n` words of a set, from word `first` on. */
+void survive_state_dead(struct survivors *s, size_t first, const uint64_t *set, size_t n);
 
 /* ---- survive_words.c ---- */
 
@@ -133,11 +170,39 @@ void survive_words_collect(struct survivors *s, int rank);
 
 /* ---- survive_mail.c ---- */
 
-void survive_mail_take(weft_comm *c, int peer, const void *packet, size_t n); /* a mail_handler */
 void survive_mail_ask(struct survivors *s, int rank);
-void survive_mail_word(struct survivors *s, int rank, const struct survive_word *w);
-void survive_mail_report(struct survivors *s, int rank);
+/* Tells a leader's word to a rank, which passes it on to `hosts` hosts from its own (`first`) on, and reports for them.
+ * 0 hosts: it need not report. */
+void survive_mail_word(struct survivors *s, int rank, const struct survive_word *w, int first, int hosts);
+void survive_mail_report(struct survivors *s, int rank); /* what this rank knows of the ranks that it speaks for */
 void survive_mail_quit(weft_comm *c);
+
+/* ---- survive_tree.c ---- */
+
+#define SURVIVE_FAN 4 /* ranks that a rank tells by itself, and that report to it */
+
+void survive_tree_lead(struct survivors *s); /* from here on this rank speaks for all hosts */
+/* A rank has told s->view, or a word that is not newer, and asks for a report for these hosts. */
+void survive_tree_told(struct survivors *s, int peer, const struct survive_word *w, int first, int hosts, int64_t now);
+/* A rank has reported. Answers are to the word with this key. */
+void survive_tree_heard(struct survivors *s, int peer, int64_t now);
+void survive_tree_sync(struct survivors *s); /* answers to an older word than the one in view are forgotten */
+/* A rank has asked in this agreement: it seems not to have heard what it was told. */
+void survive_tree_asked(struct survivors *s, int peer, uint64_t agreement);
+/* Reads what the ranks of this host have answered. */
+void survive_tree_collect(struct survivors *s);
+/* Tells, repeats and hands over what is due, and reports. */
+void survive_tree_move(struct survivors *s, int64_t now);
+/* Have all ranks got the result that this rank had to tell them, as far as they can be reached? */
+bool survive_tree_settled(const struct survivors *s);
+/* Tells the result to each rank of these hosts that has not answered, without waiting for answers. */
+void survive_tree_pass_on(struct survivors *s, const struct survive_word *w, int first, int hosts);
+/* The rank to ask for the word of rank `leader`, on the way up to it. */
+int survive_tree_up(const struct survivors *s, int leader);
+
+/* ---- survive_take.c ---- */
+
+void survive_take(weft_comm *c, int peer, const void *packet, size_t n); /* a mail_handler */
 
 /* ---- survive_lead.c ---- */
 

@@ -187,7 +187,7 @@ void survive_words_look(struct survivors *s, int64_t now)
 
 void survive_words_collect(struct survivors *s, int rank)
 {
-    struct survive_peer *p = &s->peers[rank];
+    struct survive_peer *p = &s->peers[s->comm->group->ranks[rank].number - 1];
     struct survive_block *b = block_of(s, rank);
     const struct words *w = b ? of_rank(s, b) : NULL;
     uint64_t version = w ? version_of(w) : 0;
@@ -205,9 +205,7 @@ void survive_words_collect(struct survivors *s, int rank)
         p->promised = promised;
         p->accepted = accepted;
         survive_state_best(s, accepted, sets);
-        for (size_t k = 0; k < s->words; k++)
-            s->dead[k] |= sets[s->words + k];
-        survive_put(s->dead, s->comm->rank, false);
+        survive_state_dead(s, 0, sets + s->words, s->words);
     }
     free(sets);
 }

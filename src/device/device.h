@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 2
+#define DEVICE_ABI 3
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -85,6 +85,10 @@ struct device_ops {
     /* Lets streams reach host memory (whole pages of it); *at is the address for them. Pins count. */
     int (*pin)(struct device *d, void *host, size_t bytes, uint64_t *at);
     void (*unpin)(struct device *d, void *host);
+
+    /* Has the device failed? Does not wait, uses no stream of the caller, and may be called while streams are being
+     * captured. */
+    int (*health)(struct device *d);
 
     int (*stream_open)(struct device *d, void **stream);
     void (*stream_close)(struct device *d, void *stream);

@@ -401,7 +401,21 @@ static int run_between(weft_exec *x, void *stream)
     return err ? err : wait_locked(x, &(struct waiting){x, count(&x->ended) + 1}, -1);
 }
 
-static int start_on(weft_exec *x, void *stream)
+/* A run that is recorded is none that this exec has in flight: it takes place when the caller launches the graph. */
+static int capture_on(weft_exec *x, void *stream)
+{
+    if (!x->device->shared)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "weft_exec_start_on: the stream is being captured into a graph, and the host carries the data "
+                         "of this exec, which a graph cannot ask for: %s",
+                         x->device->why);
+    int err =
+        x->binding ? error_set(WEFT_EBUSY, "weft_exec_start_on: the exec is being bound again") : comm_failure(x->comm);
+    err = err ? err : watcher_add(x);
+    return err ? err : launcher_capture(x, stream);
+}
+
+static int start_on(weft_exec *x, void *stream, bool *captured)
 {
     struct device *d = x->device ? x->device->device : NULL;
     bool capturing = false;
@@ -410,12 +424,12 @@ static int start_on(weft_exec *x, void *stream)
                          "weft_exec_start_on: all buffers of this exec are in host memory on this rank, which is not "
                          "ordered by a device's stream: synchronise the stream, then call weft_exec_start");
     int err = d->ops->capturing(d, stream, &capturing);
-    if (!err && capturing)
-        err = error_set(WEFT_EUNSUPPORTED,
-                        "weft_exec_start_on: the stream is being captured into a graph, and runs of this version "
-                        "cannot be replayed: each run has a number of its own");
-    if (err)
-        return err;
+    if (err) /* the other ranks have to know if the device has failed */
+        return d->ops->health(d) ? comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg())
+                                 : err;
+    *captured = capturing;
+    if (capturing)
+        return capture_on(x, stream);
     return x->device->shared ? queue_on(x, stream) : run_between(x, stream);
 }
 
@@ -424,10 +438,11 @@ int weft_exec_start_on(weft_exec *x, void *stream)
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_start_on: the exec is NULL");
     struct comm_family *f = comm_enter(x->comm);
+    bool captured = false;
     int err = x->comm->in_callback && x->device && !x->device->shared
                   ? error_set(WEFT_EBUSY, "weft_exec_start_on: not inside a callback")
-                  : start_on(x, stream);
-    if (!err && f)
+                  : start_on(x, stream, &captured);
+    if (!err && f && !captured)
         count_one(&x->asked);
     comm_leave(f);
     return err;

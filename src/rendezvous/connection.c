@@ -73,12 +73,12 @@ void connection_answer(struct server_state *d, struct server_client *client, con
     free(message);
 }
 
-static bool greet(struct connection *c, const struct sodium *na, const unsigned char *key)
+static bool greet(struct connection *c, const struct sodium *na, const struct connection_keys *keys)
 {
     unsigned char *hello = say(c, FRAME_HELLO);
     if (!hello)
         return false;
-    frame_begin(&c->end, na, true, key, hello);
+    frame_begin(&c->end, na, true, keys->of[0].key, hello);
     if (!frame_meet(&c->end, c->first)) {
         c->out_end = c->out_at; /* another protocol: it gets no answer */
         return false;
@@ -87,13 +87,27 @@ static bool greet(struct connection *c, const struct sodium *na, const unsigned 
     return true;
 }
 
-static bool examine(struct connection *c)
+/* Which of the tokens does the client have? */
+static bool believe(struct connection *c, const struct connection_keys *keys)
+{
+    for (int i = 0; i < keys->n; i++) {
+        if (i)
+            frame_rekey(&c->end, keys->of[i].key);
+        if (frame_believe(&c->end, c->first)) {
+            c->client.rights = keys->of[i].rights;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool examine(struct connection *c, const struct connection_keys *keys)
 {
     unsigned char *decision = say(c, FRAME_DECISION);
     if (!decision)
         return false;
     memset(decision, 0, FRAME_DECISION);
-    decision[0] = !frame_believe(&c->end, c->first);
+    decision[0] = !believe(c, keys);
     if (decision[0])
         return false;
     frame_prove(&c->end, decision + 1);
@@ -127,7 +141,7 @@ static bool hear(struct connection *c, struct server_state *d, int64_t now)
 }
 
 bool connection_take(struct connection *c, size_t n, struct server_state *d, const struct sodium *na,
-                     const unsigned char *key, int64_t now)
+                     const struct connection_keys *keys, int64_t now)
 {
     c->have += n;
     if (connection_known(c) && !c->since)
@@ -135,8 +149,8 @@ bool connection_take(struct connection *c, size_t n, struct server_state *d, con
     if (c->have < c->want)
         return true;
     switch (c->stage) {
-    case CONNECTION_HELLO: return greet(c, na, key);
-    case CONNECTION_PROOF: return examine(c);
+    case CONNECTION_HELLO: return greet(c, na, keys);
+    case CONNECTION_PROOF: return examine(c, keys);
     case CONNECTION_LENGTH: return measure(c);
     case CONNECTION_MESSAGE: break;
     }

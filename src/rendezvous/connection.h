@@ -7,6 +7,16 @@
 
 enum connection_stage { CONNECTION_HELLO, CONNECTION_PROOF, CONNECTION_LENGTH, CONNECTION_MESSAGE };
 
+/* The tokens that a server has, as keys, and what a client that has one of them may do (server_client.rights). */
+#define CONNECTION_KEYS 2
+struct connection_keys {
+    int n;
+    struct {
+        unsigned char key[SODIUM_KEY];
+        unsigned rights;
+    } of[CONNECTION_KEYS];
+};
+
 struct connection {
     struct server_client client; /* first */
     enum connection_stage stage;
@@ -28,7 +38,7 @@ void connection_end(struct connection *c, struct server_state *d);
 size_t connection_room(struct connection *c, unsigned char **at);
 /* n bytes have been read there. False: the connection is over; `out` may still hold a last message to send. */
 bool connection_take(struct connection *c, size_t n, struct server_state *d, const struct sodium *na,
-                     const unsigned char *key, int64_t now);
+                     const struct connection_keys *keys, int64_t now);
 bool connection_known(const struct connection *c); /* has the client proved that it has the token? */
 /* A server_state.answer: puts the reply into `out`. */
 void connection_answer(struct server_state *d, struct server_client *c, const struct frame_reply *r);

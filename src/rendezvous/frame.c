@@ -21,7 +21,8 @@ size_t frame_put_request(unsigned char *out, const struct frame_request *r)
 
 bool frame_take_request(const unsigned char *in, size_t n, struct frame_request *r)
 {
-    if (n < FRAME_HEAD || n > FRAME_MESSAGE_MAX || in[0] < FRAME_JOIN || in[0] > FRAME_LEAVE || in[2] || in[3])
+    if (n < FRAME_HEAD || n > FRAME_MESSAGE_MAX || in[0] < FRAME_JOIN || in[0] > FRAME_DIRECTORY_WATCH || in[2] ||
+        in[3])
         return false;
     *r = (struct frame_request){.op = (enum frame_op)in[0], .key_len = in[1]};
     if (r->key_len > n - FRAME_HEAD)
@@ -31,10 +32,13 @@ bool frame_take_request(const unsigned char *in, size_t n, struct frame_request 
     r->key = (const char *)in + FRAME_HEAD;
     r->value = in + FRAME_HEAD + r->key_len;
     r->bytes = n - FRAME_HEAD - r->key_len;
-    bool keyed = r->op != FRAME_JOIN && r->op != FRAME_LEAVE;
-    if ((keyed || r->key_len) && !store_word(r->key, r->key_len, keyed ? STORE_KEY_MAX : STORE_NAME_MAX))
+    bool keyed = r->op == FRAME_SET || r->op == FRAME_GET || r->op == FRAME_GATHER;
+    size_t most = r->op == FRAME_JOIN || r->op == FRAME_LEAVE ? STORE_NAME_MAX : STORE_KEY_MAX;
+    if ((keyed || r->key_len) && !store_word(r->key, r->key_len, most))
         return false;
-    return r->bytes <= (r->op == FRAME_SET ? STORE_VALUE_MAX : 0);
+    return r->bytes <= (r->op == FRAME_SET                  ? STORE_VALUE_MAX
+                        : r->op == FRAME_DIRECTORY_TRANSACT ? FRAME_TRANSACTION_MAX
+                                                            : 0);
 }
 
 size_t frame_put_reply(unsigned char *out, const struct frame_reply *r)
@@ -87,14 +91,25 @@ void frame_begin(struct frame_end *e, const struct sodium *na, bool server, cons
     memcpy(hello + FRAME_MAGIC_SIZE, mine, FRAME_NONCE);
 }
 
+static void derive_senders(struct frame_end *e)
+{
+    derive(e, "client sends", e->server ? e->takes : e->sends);
+    derive(e, "server sends", e->server ? e->sends : e->takes);
+}
+
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO])
 {
     if (memcmp(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE))
         return false;
     memcpy(e->nonces + (e->server ? 0 : FRAME_NONCE), hello + FRAME_MAGIC_SIZE, FRAME_NONCE);
-    derive(e, "client sends", e->server ? e->takes : e->sends);
-    derive(e, "server sends", e->server ? e->sends : e->takes);
+    derive_senders(e);
     return true;
+}
+
+void frame_rekey(struct frame_end *e, const unsigned char key[SODIUM_KEY])
+{
+    memcpy(e->key, key, sizeof e->key);
+    derive_senders(e);
 }
 
 void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF])

@@ -1,10 +1,10 @@
-/* The store's protocol over TCP, version 3. All numbers are little-endian.
+/* The protocol of stores and of directories over TCP, version 5. All numbers are little-endian.
  *
  * A token is known to the server and to all ranks. K = hash(token), and hash(x) below is BLAKE2b of 32 bytes with the
  * key K. Each connection begins with:
  *
- *   client   "weft-st4", a[32]                a and b are fresh random numbers
- *   server   "weft-st4", b[32]
+ *   client   "weft-st5", a[32]                a and b are fresh random numbers
+ *   server   "weft-st5", b[32]
  *   client   hash("client proves" a b)        the client proves first: a stranger learns nothing
  *   server   0, hash("server proves" a b)     or 1 and zeros: the client is refused
  *
@@ -19,13 +19,15 @@
  *
  * A frame that was changed, left out, repeated or moved is not opened, and ends the connection.
  *
+ * A server may have several tokens, each with rights of its own: the client's proof says which one it has.
+ *
  * A client sends a request, the server sends one reply to it, and only then does the client send the next request. */
 #ifndef WEFT_RENDEZVOUS_FRAME_H
 #define WEFT_RENDEZVOUS_FRAME_H
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
 
-#define FRAME_MAGIC "weft-st4"
+#define FRAME_MAGIC "weft-st5"
 #define FRAME_MAGIC_SIZE 8
 #define FRAME_FULL "weft-ful" /* of the same size */
 #define FRAME_NONCE 32
@@ -34,9 +36,10 @@
 #define FRAME_DECISION (1 + FRAME_PROOF)             /* the server's second one */
 
 #define FRAME_LENGTH 4
-#define FRAME_HEAD 16                         /* of a request and of a reply */
-#define FRAME_REPLY_MAX (STORE_VALUE_MAX + 4) /* bytes of a reply's value */
-#define FRAME_MESSAGE_MAX (FRAME_HEAD + STORE_KEY_MAX + STORE_VALUE_MAX)
+#define FRAME_HEAD 16               /* of a request and of a reply */
+#define FRAME_TRANSACTION_MAX 98304 /* bytes of a transaction */
+#define FRAME_REPLY_MAX 131072      /* bytes of a reply's value: all that one transaction can change fits */
+#define FRAME_MESSAGE_MAX (FRAME_HEAD + FRAME_REPLY_MAX)
 #define FRAME_FRAME_MAX (FRAME_MESSAGE_MAX + SODIUM_TAG)
 
 /* ---- messages ---- */
@@ -45,8 +48,23 @@
  * it when all ranks have joined; the reply's number is the rank that serves, or -1 if the server is not a rank. GET
  * waits for the key, at most wait_ms; its reply is the value, which may be longer than the client has room for. GATHER
  * waits for KEY/r of all ranks r; its reply has the values from rank `number` on, as many as fit, at least one, each as
- * length[4] and value, and the reply's number says how many. LEAVE has no reply. */
-enum frame_op { FRAME_JOIN = 1, FRAME_SET, FRAME_GET, FRAME_GATHER, FRAME_LEAVE };
+ * length[4] and value, and the reply's number says how many. LEAVE has no reply.
+ *
+ * The others are for a server of a directory, which needs no JOIN; src/bus/bus_message.h says what they mean and what
+ * their values are. */
+enum frame_op {
+    FRAME_JOIN = 1,
+    FRAME_SET,
+    FRAME_GET,
+    FRAME_GATHER,
+    FRAME_LEAVE,
+    FRAME_DIRECTORY_GET,
+    FRAME_DIRECTORY_TRANSACT,
+    FRAME_DIRECTORY_GRANT,
+    FRAME_DIRECTORY_RENEW,
+    FRAME_DIRECTORY_REVOKE,
+    FRAME_DIRECTORY_WATCH
+};
 
 /* op[1], bytes of the key[1], 0[2], wait_ms[4], number[8], key, value */
 struct frame_request {
@@ -91,6 +109,8 @@ void frame_begin(struct frame_end *e, const struct sodium *na, bool server, cons
                  unsigned char hello[FRAME_HELLO]);
 /* Takes the other end's hello and makes all keys. False: it is not of this protocol. */
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO]);
+/* The same once more with the key of another token: the server tries those that it has. */
+void frame_rekey(struct frame_end *e, const unsigned char key[SODIUM_KEY]);
 void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF]);
 /* Is the other end's proof right? */
 bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF]);

@@ -57,7 +57,7 @@ struct server_socket {
 
 struct server {
     const struct sodium *sodium;
-    unsigned char key[SODIUM_KEY];
+    struct connection_keys keys;
     struct server_state state;
     int epoll, wake, listener;
     int reserve;       /* a file that is given up to tell a newcomer that no file is left for it; -1: none */
@@ -197,7 +197,7 @@ static void hear(struct server *s, struct server_socket *c, int64_t now)
             return;
         count(&s->received, n > 0 ? (uint64_t)n : 0);
         bool known = connection_known(&c->connection);
-        c->over = n <= 0 || !connection_take(&c->connection, (size_t)n, &s->state, s->sodium, s->key, now);
+        c->over = n <= 0 || !connection_take(&c->connection, (size_t)n, &s->state, s->sodium, &s->keys, now);
         s->nstrangers -= !known && connection_known(&c->connection);
         flush(s, c, now);
         if (connection_known(&c->connection) && c->connection.stage == CONNECTION_LENGTH && !c->connection.have)
@@ -501,7 +501,7 @@ static void server_free(struct server *s)
         close(s->wake);
     if (s->epoll >= 0)
         close(s->epoll);
-    s->sodium->wipe(s->key, sizeof s->key);
+    s->sodium->wipe(&s->keys, sizeof s->keys);
     free(s);
 }
 
@@ -516,7 +516,8 @@ static int start_thread(struct server *s)
     return err;
 }
 
-int server_start(int listener, const char *token, int served_by, struct server **out)
+static int start(int listener, const struct server_token *tokens, int ntokens, int served_by,
+                 struct server_service *service, struct server **out)
 {
     const struct sodium *na = sodium_find();
     struct server *s = na ? calloc(1, sizeof *s) : NULL;
@@ -538,7 +539,14 @@ int server_start(int listener, const char *token, int served_by, struct server *
     s->state.answer = answer;
     s->state.room = room;
     na->random(&s->state.forming.seed, sizeof s->state.forming.seed);
-    frame_token_key(na, token, s->key);
+    s->keys.n = ntokens;
+    for (int i = 0; i < ntokens; i++) {
+        frame_token_key(na, tokens[i].token, s->keys.of[i].key);
+        s->keys.of[i].rights = tokens[i].rights;
+    }
+    s->state.service = service;
+    if (service)
+        service->state = &s->state;
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = &s->listener}, w = {.events = EPOLLIN, .data.ptr = &s->wake};
@@ -554,6 +562,17 @@ int server_start(int listener, const char *token, int served_by, struct server *
     }
     *out = s;
     return 0;
+}
+
+int server_start(int listener, const char *token, int served_by, struct server **out)
+{
+    return start(listener, &(struct server_token){.token = token}, 1, served_by, NULL, out);
+}
+
+int server_start_service(int listener, const struct server_token *tokens, int ntokens, struct server_service *service,
+                         struct server **out)
+{
+    return start(listener, tokens, ntokens, -1, service, out);
 }
 
 void server_stop(struct server *s, int64_t until)

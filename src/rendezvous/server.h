@@ -20,6 +20,15 @@ int server_check_token(const char *token, const char *url);
 /* Takes over the listening socket, also when it fails; forked children do not have it (base/forks.h). served_by is the
  * rank of this process in the stores that it serves, or -1. */
 int server_start(int listener, const char *token, int served_by, struct server **out);
+/* The same for a service instead of stores, which the caller frees after server_stop. A client has to have one of the
+ * tokens, and gets the rights of it. */
+struct server_service;
+struct server_token {
+    const char *token;
+    unsigned rights;
+};
+int server_start_service(int listener, const struct server_token *tokens, int ntokens, struct server_service *service,
+                         struct server **out);
 /* Accepts no more connections, waits until all clients have left their stores, or until `until`, and ends. */
 void server_stop(struct server *s, int64_t until);
 

@@ -231,6 +231,8 @@ static bool join(struct server_state *d, struct server_client *c, const struct f
 void server_state_leave(struct server_state *d, struct server_client *c)
 {
     struct server_session *s = c->session;
+    if (d->service)
+        d->service->leave(d->service, c);
     if (!s)
         return;
     stop_waiting(d, c);
@@ -308,6 +310,8 @@ static void give_parts(struct server_state *d, struct server_client *c, struct s
 bool server_state_next(struct server_state *d)
 {
     struct list *n = list_first(&d->ready);
+    if (d->service)
+        return d->service->next(d->service);
     if (!n)
         return false;
     struct server_client *c = LIST_OF(n, struct server_client, waiting);
@@ -350,9 +354,17 @@ bool server_state_ask(struct server_state *d, struct server_client *c, const str
 {
     if (!d->ready.next)
         list_begin(&d->ready);
-    if (c->waits || (r->op == FRAME_JOIN) != !c->session)
+    bool served = r->op >= FRAME_DIRECTORY_GET; /* by a service */
+    if (c->waits || (served ? c->session != NULL : (r->op == FRAME_JOIN) != !c->session))
         return false;
     d->requests++;
+    if (served && d->service)
+        return d->service->ask(d->service, c, r, now);
+    if (served || (r->op == FRAME_JOIN && d->service)) {
+        refuse(d, c, WEFT_EINVAL,
+               served ? "a store is served here, and no directory" : "a directory is served here, and no store");
+        return true;
+    }
     switch (r->op) {
     case FRAME_JOIN: return join(d, c, r, now);
     case FRAME_LEAVE: server_state_leave(d, c); return false;
@@ -362,6 +374,7 @@ bool server_state_ask(struct server_state *d, struct server_client *c, const str
         if (!gather(d, c, r, now))
             return false;
         break;
+    default: return false;
     }
     count_steps(d, c->session);
     return true;
@@ -399,7 +412,8 @@ int64_t server_state_expire(struct server_state *d, int64_t now)
                : c->prefix ? server_keys_missing(&c->session->keys, c->prefix, now)
                            : late_text(d, c->session, now));
     }
-    return wheel_next(&d->wheel);
+    int64_t next = wheel_next(&d->wheel);
+    return d->service ? min64(next, d->service->expire(d->service, now)) : next;
 }
 
 uint64_t server_state_steps(const struct server_state *d)

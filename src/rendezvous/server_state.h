@@ -7,11 +7,8 @@
  * set, so that its clients are woken once, when the last part is set. Timeouts lie in a wheel. What a request costs is
  * therefore the same with 10 and with 10,000 clients, apart from the values that are asked for.
  *
- * What is not here yet has its place. A lease is a timer in the wheel, and a list of the entries that end with it; its
- * client renews it by moving the timer. A watch is a client that hangs at a key or a prefix and stays there when it has
- * been told; it needs a number of the last change, which each entry would get from its session. A transaction is one
- * request with conditions on such numbers and several sets: the state has one thread, so it is decided and done in one
- * call of server_state_ask. */
+ * A server may have a service instead of stores: a directory (src/bus/), with its own state. It takes the requests of
+ * its clients, and gets their connections, proofs, replies and ends from here. */
 #ifndef WEFT_RENDEZVOUS_SERVER_STATE_H
 #define WEFT_RENDEZVOUS_SERVER_STATE_H
 #include "base/wheel.h"
@@ -19,6 +16,8 @@
 
 /* A client as the state sees it. Zeroed at first; a part of struct connection. */
 struct server_client {
+    unsigned rights;                /* of its token */
+    void *part;                     /* what the service keeps for it; NULL: nothing */
     struct server_session *session; /* NULL: it has not joined one */
     struct list node;               /* in the session */
     int rank;
@@ -30,8 +29,22 @@ struct server_client {
     int first;                    /* GATHER: it asks for the values from this rank on */
 };
 
+struct server_state;
+
+/* What a server has instead of stores. All calls come from the server's thread. The service replies by state->answer;
+ * a client that is to wait for its reply `waits` until then. */
+struct server_service {
+    struct server_state *state; /* server_start_service sets it */
+    /* As server_state_ask, for the requests FRAME_DIRECTORY_*. */
+    bool (*ask)(struct server_service *s, struct server_client *c, const struct frame_request *r, int64_t now);
+    bool (*next)(struct server_service *s);                           /* as server_state_next */
+    void (*leave)(struct server_service *s, struct server_client *c); /* the client's connection is over */
+    int64_t (*expire)(struct server_service *s, int64_t now);         /* as server_state_expire */
+};
+
 struct server_state {
-    int served_by; /* the rank that serves; -1: the server is not a rank */
+    struct server_service *service; /* NULL: stores */
+    int served_by;                  /* the rank that serves; -1: the server is not a rank */
     /* Sends a reply. It must not call back into the state. */
     void (*answer)(struct server_state *d, struct server_client *c, const struct frame_reply *r);
     /* Can as many clients be served as a new session will have? False: `text` says why not. NULL: always. */

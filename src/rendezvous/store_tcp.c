@@ -20,7 +20,7 @@
 #include "base/forks.h"
 #include "base/math.h"
 #include "rendezvous/deadline.h"
-#include "rendezvous/frame.h"
+#include "rendezvous/dial.h"
 #include "rendezvous/server.h"
 
 #define GRACE_NS INT64_C(10000000000) /* after a request's timeout: a server that has not answered by then is gone */
@@ -49,45 +49,6 @@ struct tcp_store {
     char **spares;  /* the addresses of the spare sockets, as texts; NULL: the server is not a rank */
     char why[256];  /* not empty: the store is gone, for this reason */
 };
-
-/* ---- bytes ---- */
-
-/* After a send or recv has set errno: returns 0 if the caller shall try again, otherwise the reason, ETIMEDOUT if the
- * time is over. */
-static int try_again(int fd, short events, int64_t until)
-{
-    if (errno == EINTR)
-        return 0;
-    if (errno != EAGAIN && errno != EWOULDBLOCK)
-        return errno;
-    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, deadline_left_ms(until)) ? 0 : ETIMEDOUT;
-}
-
-static int send_all(int fd, const unsigned char *bytes, size_t n, int64_t until)
-{
-    int why = 0;
-    for (size_t sent = 0; sent < n && !why;) {
-        ssize_t more = send(fd, bytes + sent, n - sent, MSG_NOSIGNAL);
-        if (more >= 0)
-            sent += (size_t)more;
-        else
-            why = try_again(fd, POLLOUT, until);
-    }
-    return why;
-}
-
-static int recv_all(int fd, unsigned char *bytes, size_t n, int64_t until)
-{
-    int why = 0;
-    for (size_t got = 0; got < n && !why;) {
-        ssize_t more = recv(fd, bytes + got, n - got, 0);
-        if (more > 0)
-            got += (size_t)more;
-        else
-            why = more ? try_again(fd, POLLIN, until) : ECONNRESET;
-    }
-    return why;
-}
 
 /* ---- one request, one reply ---- */
 
@@ -130,10 +91,10 @@ static int take_reply(struct tcp_store *t, int64_t until, struct frame_reply *r)
     int err = await_reply(t, until);
     if (err)
         return err;
-    int why = recv_all(t->fd, length, sizeof length, until);
+    int why = dial_receive(t->fd, length, sizeof length, until);
     size_t n = why ? 0 : frame_length(length);
     if (!why && n)
-        why = recv_all(t->fd, t->frame, n, until);
+        why = dial_receive(t->fd, t->frame, n, until);
     if (why)
         return lost(t, why);
     if (!n || !frame_open(&t->end, t->frame, n) || !frame_take_reply(t->frame, n - SODIUM_TAG, r))
@@ -148,7 +109,7 @@ static int ask(struct tcp_store *t, const struct frame_request *q, int64_t until
         return error_set(WEFT_ETRANSPORT, "%s: %s", t->base.url, t->why);
     int64_t limit = until > INT64_MAX - GRACE_NS ? until : max64(until, deadline_now()) + GRACE_NS;
     size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, q), t->frame);
-    int why = send_all(t->fd, t->frame, n, limit);
+    int why = dial_send(t->fd, t->frame, n, limit);
     int err = why ? lost(t, why) : 0;
     while (!err && q->op == FRAME_JOIN && t->base.watch.vain && deadline_now() < limit &&
            !poll(&(struct pollfd){.fd = t->fd, .events = POLLIN}, 1, VAIN_MS))
@@ -230,37 +191,27 @@ int store_tcp_parts(struct store *s, const char *prefix, int first, unsigned cha
 
 /* ---- opening ---- */
 
-/* AGAIN: try again, *why says why. The server is silent, or has closed the connection, as it does with newcomers when
- * there are too many. */
+/* AGAIN: try again, *why says why. */
 static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t until, int *why)
 {
-    unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION], key[SODIUM_KEY];
-    frame_token_key(na, t->token, key);
-    frame_begin(&t->end, na, false, key, hello);
-    na->wipe(key, sizeof key);
-    if ((*why = send_all(t->fd, hello, sizeof hello, until)) || (*why = recv_all(t->fd, hello, sizeof hello, until)))
-        return AGAIN;
-    t->full = 0;
-    if (!memcmp(hello, FRAME_FULL, FRAME_MAGIC_SIZE)) {
-        memcpy(&t->full, hello + FRAME_MAGIC_SIZE, sizeof t->full);
-        *why = EMFILE;
-        return AGAIN;
-    }
-    if (!frame_meet(&t->end, hello))
-        return error_set(WEFT_ETRANSPORT, "%s: the server there is not a store of weft", t->base.url);
-    frame_prove(&t->end, proof);
-    if ((*why = send_all(t->fd, proof, sizeof proof, until)) ||
-        (*why = recv_all(t->fd, decision, sizeof decision, until)))
-        return AGAIN;
-    if (decision[0])
+    uint64_t full = 0;
+    enum dial_result result = dial_prove(t->fd, na, t->token, until, &t->end, why, &full);
+    if (result != DIAL_AGAIN)
+        t->full = full;
+    switch (result) {
+    case DIAL_PROVED: return 0;
+    case DIAL_AGAIN: return AGAIN;
+    case DIAL_FULL: *why = EMFILE; return AGAIN;
+    case DIAL_STRANGE: return error_set(WEFT_ETRANSPORT, "%s: the server there is not a store of weft", t->base.url);
+    case DIAL_REFUSED:
         return error_set(
             WEFT_ETRANSPORT,
             "%s: the store there has another token than rank %d: is it another job's, or does WEFT_TOKEN or "
             "WEFT_TOKEN_FILE differ?",
             t->base.url, t->base.rank);
-    if (!frame_believe(&t->end, decision + 1))
-        return error_set(WEFT_ETRANSPORT, "%s: the server there cannot prove that it has the token", t->base.url);
-    return 0;
+    case DIAL_FALSE: break;
+    }
+    return error_set(WEFT_ETRANSPORT, "%s: the server there cannot prove that it has the token", t->base.url);
 }
 
 static int join(struct tcp_store *t, int64_t until)
@@ -535,7 +486,7 @@ void store_tcp_close(struct store *s, int64_t until)
     if (t->fd >= 0 && !t->why[0]) {
         struct frame_request q = about(FRAME_LEAVE, "", 0);
         size_t n = frame_seal(&t->end, t->message, frame_put_request(t->message, &q), t->frame);
-        send_all(t->fd, t->frame, n, deadline_now());
+        dial_send(t->fd, t->frame, n, deadline_now());
     }
     hang_up(t);
     forks_close(t->spare);

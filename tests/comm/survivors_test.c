@@ -24,7 +24,8 @@
 #include "support/suite.h"
 #include "weft/halo.h"
 
-#define MOST 6
+#define MOST 20
+#define FEW 6 /* ranks of most lives */
 #define TRIES 6
 #define HANGS 60
 
@@ -91,7 +92,9 @@ static int work(weft_comm *c, int times, atomic_int *ready, char text[300])
 
 static int split_once(weft_comm *c)
 {
-    int all[MOST] = {0, 1, 2, 3, 4, 5};
+    int all[MOST];
+    for (int r = 0; r < MOST; r++)
+        all[r] = r;
     weft_comm *child = NULL;
     int err = weft_comm_split(c, all, (size_t)weft_comm_size(c), &child);
     if (!err)
@@ -215,9 +218,11 @@ static int go_on(const struct life *l, struct told *told, int rank, weft_comm *c
 static void live(const struct life *l, int rank, struct told *told)
 {
     __typeof__(&told->rank[0]) t = &told->rank[rank];
-    int origin[MOST] = {0, 1, 2, 3, 4, 5}, files = process_files();
+    int origin[MOST], files = process_files();
     weft_comm *first, *c, *next;
     char host[16];
+    for (int r = 0; r < MOST; r++)
+        origin[r] = r;
     snprintf(host, sizeof host, "h%d", l->hosts ? rank * l->hosts / l->ranks : 0);
     setenv("WEFT_HOST", host, 1);
     if (process_open(l->url, rank, l->ranks, 20 * SECOND, &first)) {
@@ -323,18 +328,20 @@ static int64_t moment(struct random *r, int64_t most_ns)
     return ns * random_in(r, 50, 150) / 100;
 }
 
-static void campaign(bool hosts, bool second, int64_t lives, uint64_t number)
+static void campaign(bool hosts, bool second, int least, int most, int64_t lives, uint64_t number)
 {
     for (int64_t i = 0; suite_seed(&i, 0, lives); i++) {
         struct random r = random_of(number, i);
-        struct life l = {.ranks = (int)random_in(&r, second ? 4 : 2, MOST), .second = -1};
+        struct life l = {.ranks = (int)random_in(&r, least, most), .second = -1};
         l.victim = (int)random_in(&r, 0, l.ranks - 1);
         l.after_ns = moment(&r, 200 * MS);
         if (second)
             l.second = (l.victim + (int)random_in(&r, 1, l.ranks - 1)) % l.ranks;
         l.second_after_ns = moment(&r, 20 * MS);
         l.phase = second ? (enum phase)(i / 2 % PHASES) : RUNS;
-        l.hosts = !hosts ? 0 : i % 2 ? l.ranks : (int)random_in(&r, 2, l.ranks < 3 ? l.ranks : 3);
+        l.hosts = !hosts  ? 0
+                  : i % 2 ? l.ranks
+                          : (int)random_in(&r, 2, l.ranks < 6 ? l.ranks < 3 ? l.ranks : 3 : l.ranks / 2);
         snprintf(l.url, sizeof l.url, "%s:left-%ld-%lld",
                  !hosts  ? "shm"
                  : i % 2 ? hosts_wire()
@@ -351,20 +358,28 @@ static void survivors_of_one_death_agree(void **state)
 {
     (void)state;
     hosts_need_wire();
-    campaign(true, false, test_share(12, 500), 11);
+    campaign(true, false, 2, FEW, test_share(12, 500), 11);
 }
 
 static void survivors_of_two_deaths_agree_on_one_host(void **state)
 {
     (void)state;
-    campaign(false, true, test_share(30, 500), 12);
+    campaign(false, true, 4, FEW, test_share(30, 500), 12);
 }
 
 static void survivors_of_two_deaths_agree(void **state)
 {
     (void)state;
     hosts_need_wire();
-    campaign(true, true, test_share(12, 1000), 13); /* every other one on auto: */
+    campaign(true, true, 4, FEW, test_share(12, 1000), 13); /* every other one on auto: */
+}
+
+/* So many that ranks speak for others, which then have to hear from the rest: the second rank may be one of these. */
+static void survivors_of_two_deaths_among_many_agree(void **state)
+{
+    (void)state;
+    hosts_need_wire();
+    campaign(true, true, 12, MOST, test_share(4, 300), 14);
 }
 
 /* ---- a comm of which only another one, split from it, has found out ---- */
@@ -423,6 +438,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_of_one_death_agree),
                                        cmocka_unit_test(survivors_of_two_deaths_agree_on_one_host),
                                        cmocka_unit_test(survivors_of_two_deaths_agree),
+                                       cmocka_unit_test(survivors_of_two_deaths_among_many_agree),
                                        cmocka_unit_test(survivors_of_a_parent_are_found_after_a_child_failed),
                                        cmocka_unit_test(no_files_memory_or_sockets_are_left)};
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, hosts_setup, hosts_teardown));

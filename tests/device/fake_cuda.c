@@ -294,6 +294,14 @@ CALL cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+CALL cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    static __thread CUstreamCaptureMode now = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    CUstreamCaptureMode old = now;
+    now = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
 /* The word must be there already: this stream cannot wait. */
 CALL cuStreamWaitValue32(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags)
 {

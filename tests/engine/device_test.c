@@ -10,108 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "device_side.h"
 #include "support/clock.h"
 #include "support/conformance.h"
 #include "support/json_syntax.h"
 #include "support/ranks.h"
 #include "support/suite.h"
 
-enum { RANKS = 4, COUNT = 1024, STREAMS = 16, RUNS = 20 };
-
-/* A rank with a device, a stream, and an exec on it. */
-struct side {
-    struct device *device;
-    void *stream;
-    float *src, *dst; /* on the device */
-    weft_layout *from, *to;
-    weft_plan *plan;
-    weft_exec *exec;
-};
-
-static int device_memory(weft_comm *c, size_t bytes, float **out)
-{
-    void *memory = NULL;
-    int err = weft_comm_alloc(c, bytes, WEFT_MEMORY_CUDA, 0, &memory);
-    *out = memory;
-    return err;
-}
-
-static weft_view view_of(float *data, size_t count)
-{
-    weft_view v = WEFT_VIEW(data, count * sizeof *data);
-    v.memory = WEFT_MEMORY_CUDA;
-    return v;
-}
-
-static int lower(struct side *s, weft_comm *c, const char *from, const char *to)
-{
-    int err = weft_layout_parse(from, &s->from);
-    err = err ? err : weft_layout_parse(to, &s->to);
-    weft_move move = {.src = s->from, .dst = s->to};
-    return err ? err : weft_lower(&move, 1, weft_comm_rank(c), NULL, &s->plan);
-}
-
-static int open_side(struct side *s, weft_comm *c, const char *from, const char *to, const char *ways)
-{
-    weft_local in, out;
-    weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
-    opts.ways = ways;
-    *s = (struct side){.device = NULL};
-    int err = device_open("test", WEFT_MEMORY_CUDA, 0, getenv("WEFT_MODULES"), &s->device);
-    err = err ? err : s->device->ops->stream_open(s->device, &s->stream);
-    err = err ? err : lower(s, c, from, to);
-    err = err ? err : weft_layout_local(s->from, weft_comm_rank(c), &in);
-    err = err ? err : weft_layout_local(s->to, weft_comm_rank(c), &out);
-    err = err ? err : device_memory(c, (size_t)in.bytes, &s->src);
-    err = err ? err : device_memory(c, (size_t)out.bytes, &s->dst);
-    weft_view src = view_of(s->src, (size_t)in.count), dst = view_of(s->dst, (size_t)out.count);
-    return err ? err : weft_bind(s->plan, c, &src, &dst, &opts, &s->exec);
-}
-
-static void close_side(struct side *s, weft_comm *c)
-{
-    weft_exec_close(s->exec);
-    weft_plan_free(s->plan);
-    weft_layout_free(s->from);
-    weft_layout_free(s->to);
-    weft_comm_free(c, s->src);
-    weft_comm_free(c, s->dst);
-    if (s->stream)
-        s->device->ops->stream_close(s->device, s->stream);
-    if (s->device)
-        s->device->ops->close(s->device);
-}
-
-static int copy(struct side *s, void *dst, const void *src, size_t bytes)
-{
-    return s->device->ops->copy(s->device, s->stream, dst, src, bytes);
-}
-
-static int sync_side(struct side *s)
-{
-    return s->device->ops->sync(s->device, s->stream);
-}
-
-/* Host memory that streams copy from and to while the caller goes on. */
-static void *pinned(struct side *s, size_t bytes)
-{
-    uint64_t at;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
-    void *memory = aligned_alloc(page, whole);
-    return memory && !s->device->ops->pin(s->device, memory, whole, &at) ? memory : NULL;
-}
-
-static void unpinned(struct side *s, void *memory)
-{
-    s->device->ops->unpin(s->device, memory);
-    free(memory);
-}
+enum { RANKS = 4, STREAMS = 16, RUNS = 20 };
 
 /* ---- forms ---- */
-
-#define ROWS "f32[4096/x] @x4"
-#define SHIFT "f32[4096/x] @x4=1,2,3,0"
 
 static bool explains(weft_exec *x, const char *text)
 {

@@ -75,6 +75,7 @@ static void play_wipe(void *bytes, size_t n)
 
 static const struct sodium play = {play_random, play_hash, play_seal, play_open, play_same, play_wipe};
 static const unsigned char key[SODIUM_KEY] = "any";
+static const struct connection_keys keys = {.n = 1, .of = {{.key = "any"}}};
 
 /* ---- one connection ---- */
 
@@ -102,7 +103,7 @@ static void feed(struct caller *c, const unsigned char *bytes, size_t n)
         memcpy(at, bytes, some);
         bytes += some;
         n -= some;
-        c->over = !connection_take(&c->connection, some, &state, &play, key, now++);
+        c->over = !connection_take(&c->connection, some, &state, &play, &keys, now++);
     }
 }
 
@@ -113,7 +114,7 @@ static void greet(struct caller *c)
     unsigned char *at;
     must(connection_room(&c->connection, &at) == FRAME_HELLO);
     memcpy(at, hello, FRAME_HELLO);
-    must(connection_take(&c->connection, FRAME_HELLO, &state, &play, key, now));
+    must(connection_take(&c->connection, FRAME_HELLO, &state, &play, &keys, now));
     must(frame_meet(&c->end, c->connection.out));
     c->connection.out_at = c->connection.out_end;
     frame_prove(&c->end, proof);

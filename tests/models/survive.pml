@@ -8,6 +8,13 @@
  * a list, it says so (QUITS), and others take it for dead. Otherwise they know of it as little as of a rank that is
  * silent.
  *
+ * With RELAYED (src/comm/survive_tree.c) answers come by ranks that sum them up: a sum is a set of ranks, which grows at any
+ * moment as ranks are heard, also after they have died, and the leader hears of it at any moment, or never. One sum for
+ * each ballot stands for any number of ranks that pass sums on, since sums are only merged. Broken on purpose:
+ *   RELAY_FORGETS the sum has no list, though a rank in it has accepted one
+ *   RELAY_OLD     answers to an earlier ballot count
+ *   RELAY_MIXES   promises count as acceptances
+ *
  * Right is: all ranks that have a list have the same one, except those that have died, and those that have closed the
  * comm and have not gone on. Each rank that is not on the list is one of these, or more than half of all ranks have
  * accepted it.
@@ -21,6 +28,7 @@
  *   UNHEARD      a list that was accepted before is proposed when ranks of it have not promised
  *   EARLY        a list is committed when ranks of it have not accepted it
  *   GUESSES      a rank that does not answer is taken for dead
+ *   RELAY_FORGETS, RELAY_OLD, RELAY_MIXES: see RELAYED
  *   QUITS_ALWAYS a rank that closes the comm says QUITS, though it has gone on with a list
  *   GOES_ON_LATE a rank goes on with its list after it has closed the comm and said QUITS */
 #ifndef N
@@ -56,6 +64,11 @@ byte reported[BALLOTS + 1];   /* ranks whose promise the leader has heard of */
 byte best[BALLOTS + 1];       /* the ballot of the accepted list that their reports name */
 byte took[BALLOTS + 1];       /* ranks of which the leader has heard that they accept */
 bit done[BALLOTS + 1];        /* committed */
+#ifdef RELAYED
+byte sum[BALLOTS + 1];        /* ranks of which the one that sums up has heard that they have promised */
+byte sum_best[BALLOTS + 1];   /* the ballot of the accepted list that they name */
+byte sum_took[BALLOTS + 1];   /* ranks that have accepted */
+#endif
 
 #define dead (ended | quit) /* as ranks know it */
 #define AWAY (ended | closed & ~on)
@@ -126,11 +139,50 @@ inline check(me, b)
     assert(!(ALL & ~list[b] & ~AWAY) || 2 * n > N)
 }
 
+#ifdef RELAY_OLD
+#define HAS_PROMISED(me, b) promised[me]
+#else
+#define HAS_PROMISED(me, b) (promised[me] == b && accepted[me] != b)
+#endif
+#ifdef RELAY_MIXES
+#define HAS_ACCEPTED(me, b) (sum[b] & BIT(me))
+#else
+#define HAS_ACCEPTED(me, b) (accepted[me] == b)
+#endif
+
+#ifdef RELAYED
+/* Rank me is heard about ballot b, or the leader hears the sum. */
+inline pass_on(me, b)
+{
+    if
+    :: d_step { b <= ballots && !list[b] && HAS_PROMISED(me, b) && !(sum[b] & BIT(me)) ->
+        sum[b] = sum[b] | BIT(me);
+#ifndef RELAY_FORGETS
+        sum_best[b] = (accepted[me] > sum_best[b] -> accepted[me] : sum_best[b]);
+#endif
+        skip }
+    :: d_step { LIVES(led_by[b]) && b <= ballots && !list[b] && sum[b] & ~reported[b] ->
+        reported[b] = reported[b] | sum[b];
+        if
+        :: BETTER(sum_best[b], b) -> best[b] = sum_best[b]
+        :: else
+        fi }
+    :: d_step { list[b] && !done[b] && HAS_ACCEPTED(me, b) && !(sum_took[b] & BIT(me)) ->
+        sum_took[b] = sum_took[b] | BIT(me) }
+    :: d_step { LIVES(led_by[b]) && list[b] && !done[b] && sum_took[b] & ~took[b] -> took[b] = took[b] | sum_took[b] }
+    fi
+}
+#endif
+
 /* What a rank does about ballot b. */
 inline act(me, b)
 {
     if
+#ifdef RELAYED
+    :: pass_on(me, b)
+#endif
     :: d_step { LIVES(me) && !got[me] && ballots + 1 == b -> ballots = b; led_by[b] = me }
+#ifndef RELAYED
     :: d_step { LIVES(me) && !got[me] && b <= ballots && b > promised[me] && !list[b] ->
         promised[me] = b;
         reported[b] = reported[b] | BIT(me);
@@ -138,14 +190,17 @@ inline act(me, b)
         :: BETTER(accepted[me], b) -> best[b] = accepted[me]
         :: else
         fi }
+#endif
     :: d_step { LIVES(me) && !got[me] && b <= ballots && b > promised[me] -> promised[me] = b } /* not heard */
     :: d_step { LIVES(me) && b <= ballots && led_by[b] == me && !list[b] && reported[b] & BIT(me) && CHOICE(b) &&
                 HEARD(b) ->
         list[b] = CHOICE(b) }
+#ifndef RELAYED
     :: d_step { LIVES(me) && !got[me] && list[b] & BIT(me) && accepted[me] != b && KEEPS(me, b) ->
         promised[me] = (b > promised[me] -> b : promised[me]);
         accepted[me] = b;
         took[b] = took[b] | BIT(me) }
+#endif
     :: d_step { LIVES(me) && !got[me] && list[b] & BIT(me) && accepted[me] != b && KEEPS(me, b) -> /* not heard */
         promised[me] = (b > promised[me] -> b : promised[me]);
         accepted[me] = b }

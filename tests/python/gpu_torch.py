@@ -82,6 +82,52 @@ def check_order():
     return f"{STEPS} steps without a synchronise: the same bits"
 
 
+# ---- graphs ----
+
+
+def graph_rank(comm):
+    """Replays a graph with some work, a run, and work on its result; or says why the run cannot be captured."""
+    import torch
+
+    torch.cuda.set_device(0)
+    n, me = comm.size, comm.rank
+    rows, shifted = f"f32[{64 * n}/x] @x{n}", f"f32[{64 * n}/x] @x{n}={','.join(str((r + 1) % n) for r in range(n))}"
+    src, dst = torch.full((64,), float(me), device="cuda"), torch.zeros(64, device="cuda")
+    total = torch.zeros(64, dtype=torch.float64, device="cuda")
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with weft.lower(rows, shifted).bind(comm, src, dst) as bound:
+        bound.run()
+        torch.cuda.synchronize()
+        refused = None
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            src += 1
+            try:
+                bound.start()
+            except weft.Error as error:
+                refused = str(error)
+            total += dst
+        if refused is None:
+            with torch.cuda.stream(stream):
+                for _ in range(1000):
+                    graph.replay()
+            stream.synchronize()
+            left = (me + n - 1) % n
+            assert float(total[0]) == 1000 * left + 1000 * 1001 / 2, float(total[0])
+        comm.barrier()
+    return refused
+
+
+def check_graph():
+    mps = weft.info()["devices"]["devices"][0]["mps"]
+    for ranks in (1, 2, 4):
+        told = weft.spawn(graph_rank, ranks, method="spawn", timeout=300)
+        if ranks == 1 or mps:
+            assert told == [None] * ranks, told
+        else:
+            assert all(text and "without MPS" in text for text in told), told
+    return "a run in a graph, replayed 1,000 times" + ("" if mps else " on one rank; refused for processes without MPS")
+
+
 # ---- kinds of memory ----
 
 
@@ -261,6 +307,7 @@ def main():
         (check_dtensor, "torch"),
         (check_cupy, "cupy"),
         (check_jax, "jax"),
+        (check_graph, "torch"),
         (check_order, "torch"),
     ):
         if not there(needs):

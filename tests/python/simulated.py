@@ -6,8 +6,8 @@ import pathlib
 
 import weft
 
-_ABI = 1  # DEVICE_ABI of src/device/device.h
-_NAMES = "count open close owner describe alloc free share map unmap pin unpin stream_open stream_close sync idle"
+_ABI = 3  # DEVICE_ABI of src/device/device.h
+_NAMES = "count open close owner facts alloc free share map unmap pin unpin health stream_open stream_close sync idle"
 
 
 class _Device(ctypes.Structure):

@@ -365,6 +365,9 @@ class Tensor:
     def is_neg(self):
         return False
 
+    def is_conj(self):
+        return False
+
     def detach(self):
         return self
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work, the progress lock and survivors, checked by spin in all
+# The models of wake-ups, barriers, channels, eager messages, assisted pulls, shared work, the progress lock, replays of graphs and survivors, checked by spin in all
 # orders in which ranks can act: nothing is found in them, and what is broken on purpose is found. With WEFT_TEST_SHARE=full larger ones, too, and with another share
 # a third of what is broken.
 set -u
@@ -70,8 +70,11 @@ right jobs -DDIES=1 -DRUNS=1
 right jobs_pairs -DSHARES=1
 right jobs_pairs -DN=2 -DRUNS=3
 right jobs_pairs -DDIES=1 -DRUNS=1
+right replay
+right replay -DN=2 -DRUNS=9
 right survive
 right survive -DDEATHS=0 -DLEAVERS=1
+right survive -DRELAYED -DDEATHS=0
 right tree -DAWAKE
 right tree -DAWAKE -DHOSTS
 optimise=-O1 # for more states, worth the time to compile
@@ -115,6 +118,8 @@ if [ "${WEFT_TEST_SHARE:-}" = full ]; then
     for shape in -DAT=1 -DAT=0 -DFAN; do
         right relay -DFAULTS=2 -DROUNDS=1 $shape
     done
+    right survive -DRELAYED
+    right survive -DRELAYED -DDEATHS=0 -DLEAVERS=1
     right survive -DDEATHS=2
     right survive -DLEAVERS=1
     right survive -DDEATHS=2 -DLEAVERS=1
@@ -135,6 +140,10 @@ for model in barrier 'barrier -DPAIRS -DAPART' slots 'slots -DPULL' 'slots -DPUS
     done
 done
 broken "$stuck" wake -DCHAIN
+broken "$stuck" replay -DGONE_FIRST
+broken "$wrong" replay -DNO_COME
+broken "$wrong" replay -DNO_GONE
+broken "$wrong" replay -DONE_GONE
 broken "$stuck" barrier -DNO_GENERATION
 broken "$wrong" barrier -DPAIRS -DAPART -DONE_COUNT
 broken "$wrong" barrier -DVOTES -DONE_VOTE
@@ -180,6 +189,9 @@ done
 broken "$wrong" progress_lock -DTWO_STEPS
 for fault in NO_PROMISE FORGETS NO_MAJORITY COUNT_LIST EARLY GUESSES; do
     broken "$wrong" survive -D$fault
+done
+for fault in RELAY_FORGETS RELAY_OLD RELAY_MIXES NO_PROMISE NO_MAJORITY GUESSES; do
+    broken "$wrong" survive -DRELAYED -D$fault
 done
 broken "$wrong" survive -DQUITS_ALWAYS -DLEAVERS=1
 broken "$wrong" survive -DGOES_ON_LATE -DLEAVERS=1

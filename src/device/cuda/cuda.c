@@ -359,6 +359,23 @@ static int stream_idle(struct device *device, void *stream, bool *idle)
     CALL(device, "asking a stream", query(d, stream, idle));
 }
 
+/* The capture of another thread would be broken by a query, if this thread did not say that it means no harm. */
+static CUresult query_own(struct cuda_device *d)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool idle;
+    CUresult changed = d->cu->cuThreadExchangeStreamCaptureMode(&mode);
+    CUresult r = query(d, d->stream, &idle);
+    if (!changed)
+        d->cu->cuThreadExchangeStreamCaptureMode(&mode);
+    return r;
+}
+
+static int health(struct device *device)
+{
+    CALL(device, "asking the device", query_own(d));
+}
+
 static CUresult is_capturing(struct cuda_device *d, void *stream, bool *capturing)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -453,6 +470,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .unmap = cuda_share_unmap,
     .pin = cuda_pin,
     .unpin = cuda_pin_undo,
+    .health = health,
     .stream_open = stream_open,
     .stream_close = stream_close,
     .sync = stream_sync,

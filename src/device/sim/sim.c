@@ -28,7 +28,7 @@ extern const struct sim_calls weft_sim_calls;
 /* ---- the environment ---- */
 
 struct settings {
-    uint64_t devices, seed, queues, fail_at;
+    uint64_t devices, seed, queues, fail_at, mps;
 };
 
 /* The variables are checked in this order; false: *text says what is wrong. */
@@ -42,6 +42,7 @@ static bool read_settings(struct settings *s, char *text, size_t cap)
         {"WEFT_SIM_SEED", &s->seed, 0, UINT64_MAX},
         {"WEFT_SIM_QUEUES", &s->queues, 0, QUEUES_MOST},
         {"WEFT_SIM_FAIL", &s->fail_at, 0, UINT64_MAX},
+        {"WEFT_SIM_MPS", &s->mps, 0, 1},
     };
     *s = (struct settings){.devices = 1, .seed = 1};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -198,6 +199,7 @@ static bool facts(int number, struct device_facts *out)
         snprintf(queues, sizeof queues, "%" PRIu64 " queues", s.queues);
     if (s.seed)
         snprintf(delays, sizeof delays, "delays of seed %" PRIu64, s.seed);
+    out->mps = s.mps;
     snprintf(out->name, sizeof out->name, "simulated device %d, %s, %s", number, queues, delays);
     return true;
 }
@@ -261,6 +263,11 @@ static int kernel(struct device *d, void *stream, sim_kernel *body, void *arg)
     return sim_stream_add(d, stream, sim_work_kernel(body, arg));
 }
 
+static int health(struct device *d)
+{
+    return sim_device_check(sim_device_of(d));
+}
+
 static void crash(struct device *d, const char *text)
 {
     sim_device_fail(sim_device_of(d), "%s", text);
@@ -288,6 +295,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .unmap = unmap,
     .pin = sim_memory_pin,
     .unpin = unpin,
+    .health = health,
     .stream_open = sim_stream_open,
     .stream_close = sim_stream_close,
     .sync = sim_stream_sync,

@@ -9,7 +9,8 @@
  *   WEFT_SIM_SEED     of the delays; 1. 0: no delays
  *   WEFT_SIM_QUEUES   hardware queues of a device. Streams share them in turn, and a stream that waits holds up the
  *                     others of its queue. 0: each stream has its own; that is the default
- *   WEFT_SIM_FAIL     the number of the launch at which the device fails, from 1 on; 0: none */
+ *   WEFT_SIM_FAIL     the number of the launch at which the device fails, from 1 on; 0: none
+ *   WEFT_SIM_MPS      1: the device says that processes share it by MPS; 0. They overlap in any case */
 #ifndef WEFT_DEVICE_SIM_SIM_H
 #define WEFT_DEVICE_SIM_SIM_H
 #include "device/device.h"

@@ -13,6 +13,8 @@
 #include "engine/driver.h"
 
 #define LOOK_NS 100000000 /* between two looks */
+#define SOON_NS 200000    /* the same while streams that were released may wait again: */
+#define SOON_LOOKS 500    /* that many looks */
 
 struct watched {
     weft_exec *x;
@@ -36,10 +38,27 @@ static int lost_rank(const weft_exec *x)
     return -1;
 }
 
-/* First all ranks learn of the failure, then streams go on: a rank that sees its run end sees the failure, too. */
-static void look(weft_exec *x)
+/* A device that has failed writes no word any more, and no other rank may know of it. */
+static void check_device(const weft_exec *x)
 {
     const weft_comm *c = x->comm;
+    struct device *d = x->device->device;
+    struct error_text kept;
+    error_keep(&kept);
+    if (!core_failed(c->group) && d->ops->health(d)) {
+        char text[600];
+        snprintf(text, sizeof text, "rank %d: %s", c->rank, weft_errmsg());
+        core_fail(c->group, c->rank, WEFT_ETRANSPORT, text);
+    }
+    error_restore(&kept);
+}
+
+/* First all ranks learn of the failure, then streams go on: a rank that sees its run end sees the failure, too. Returns
+ * whether to look again soon. */
+static bool look(weft_exec *x)
+{
+    const weft_comm *c = x->comm;
+    check_device(x);
     int lost = core_failed(c->group) ? -1 : lost_rank(x);
     if (lost >= 0) {
         char who[NAMES_RANK], text[NAMES_RANK + 96];
@@ -48,20 +67,23 @@ static void look(weft_exec *x)
                  left ? "closed its comm" : names_gone(c, lost), c->rank);
         core_fail(c->group, c->rank, WEFT_EPEER, text);
     }
-    if (core_failed(c->group)) /* `done` may say nothing any more: another rank may have released its streams */
-        launcher_release(x);
+    /* `done` may say nothing any more: another rank may have released its streams. */
+    return core_failed(c->group) && launcher_release(x);
 }
 
 static void *watch(void *arg)
 {
     (void)arg;
+    int soon = 0;
     pthread_mutex_lock(&lock);
     while (list) {
         struct timespec until;
+        soon -= soon > 0;
         for (struct watched *w = list; w; w = w->next)
-            look(w->x);
+            if (look(w->x))
+                soon = SOON_LOOKS;
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_NS;
+        until.tv_nsec += soon ? SOON_NS : LOOK_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&change, &lock, &until);

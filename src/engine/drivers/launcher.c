@@ -30,6 +30,7 @@
 #include "base/error.h"
 #include "engine/device/levels.h"
 #include "engine/device/mirror.h"
+#include "engine/device/replay.h"
 #include "engine/driver.h"
 
 #define LAUNCHER 0 /* the rank */
@@ -53,6 +54,7 @@ struct launcher {
     uint32_t looks;              /* passes that found the run under way */
     uint64_t went;               /* the last run whose second half the host has queued: go_on */
     struct device_word *arrived; /* room for the launcher's list */
+    struct replay replay;        /* of runs in graphs */
 };
 
 /* ---- the words ---- */
@@ -64,7 +66,7 @@ static size_t page_bytes(void)
 
 static size_t words_bytes(const weft_comm *c)
 {
-    size_t page = page_bytes(), bytes = (size_t)c->size * sizeof(struct words);
+    size_t page = page_bytes(), bytes = (size_t)c->size * (sizeof(struct words) + sizeof(struct replay_words));
     return (bytes + page - 1) / page * page;
 }
 
@@ -114,6 +116,8 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     l->words = words_of(c->transport->reach(c->link, LAUNCHER, block_at[LAUNCHER]));
     int err = d->ops->pin(d, l->words, words_bytes(c), &l->at);
     struct launcher_room *own = driver_room(&driver_launcher, x->block);
+    if (!err)
+        err = replay_make(&l->replay, x, p, l->words + c->size, l->at + (uint64_t)c->size * sizeof *l->words);
     if (!err)
         err = published_make(x, p, &own->published);
     *can = !err;
@@ -276,8 +280,7 @@ static void start(weft_exec *x)
 static void check_device(weft_exec *x)
 {
     struct device *d = x->device->device;
-    bool at_rest;
-    if (x->device->stream && d->ops->idle(d, x->device->stream, &at_rest))
+    if (d->ops->health(d))
         fail_comm(x);
 }
 
@@ -346,6 +349,18 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
     return count(x, out->n);
 }
 
+/* ---- graphs, and calls of other threads ---- */
+
+int launcher_capture(weft_exec *x, void *stream)
+{
+    struct launcher *l = driver_state(x);
+    const char *why = replay_refusal(&l->replay, x);
+    if (why)
+        return error_set(WEFT_EUNSUPPORTED, "weft_exec_start_on: the stream is being captured into a graph, and %s",
+                         why);
+    return replay_record(&l->replay, x, stream, l->queue);
+}
+
 /* The number of the last run that was started, for threads that do not hold the progress lock. */
 static uint64_t last_run(const weft_exec *x)
 {
@@ -356,19 +371,21 @@ bool launcher_stream_waits(const weft_exec *x, int rank)
 {
     const struct launcher *l = driver_state(x);
     uint64_t run = last_run(x);
-    return !reached(&l->words[LAUNCHER].done, run) && (rank == LAUNCHER || !reached(&l->words[rank].arrived, run));
+    return replay_waits(&l->replay, x, rank) ||
+           (!reached(&l->words[LAUNCHER].done, run) && (rank == LAUNCHER || !reached(&l->words[rank].arrived, run)));
 }
 
-void launcher_release(weft_exec *x)
+bool launcher_release(weft_exec *x)
 {
     struct launcher *l = x->program->state;
     if (!exec_device_shared(x) || !l)
-        return;
+        return false;
     uint64_t run = last_run(x);
     /* Release: what is behind the waits sees no more than it would have seen. */
     for (int r = 0; r < x->comm->size && x->comm->rank == LAUNCHER; r++)
         atomic_store_explicit(&l->words[r].arrived, (uint32_t)run, memory_order_release);
     atomic_store_explicit(&l->words[LAUNCHER].done, (uint32_t)run, memory_order_release);
+    return replay_release(&l->replay, x);
 }
 
 const struct driver driver_launcher = {

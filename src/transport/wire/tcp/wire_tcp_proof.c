@@ -25,7 +25,7 @@
 #include "transport/wire/tcp/wire_tcp.h"
 #include "weft.h"
 
-#define MAGIC UINT64_C(0x3470637474666577) /* "wefttcp4" */
+#define MAGIC UINT64_C(0x3570637474666577) /* "wefttcp5" */
 
 static bool draw(void *bytes, size_t n)
 {
