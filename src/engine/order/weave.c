@@ -522,9 +522,12 @@ RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, cons
             lanes[i].src += sstep;
         }
     for (; r + (turns > 1 ? 2 * turns : 1) <= rows; r += turns)
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
+            char *to = lanes[i].dst + r * dstep;
+            const char *from = lanes[i].src + r * sstep;
             RAW_UNROLL for (int64_t k = 0; k < turns; k++)
-                memory_copy_ascending(lanes[i].dst + (r + k) * dstep, lanes[i].src + (r + k) * sstep, bytes);
+                memory_copy_ascending(to + k * dstep, from + k * sstep, bytes);
+        }
     for (uint32_t i = 0; i < n && turns > 1; i++)
         for (int64_t k = r; k < lanes[i].left; k++)
             memory_copy_ascending(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes);
