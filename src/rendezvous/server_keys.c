@@ -179,13 +179,13 @@ struct server_entry *server_keys_set(struct server_keys *k, const struct frame_r
 
 static struct server_chunk *pack(struct server_keys *k, const struct server_prefix *p, int first)
 {
-    struct server_chunk *c = malloc(sizeof *c + FRAME_REPLY_MAX);
+    struct server_chunk *c = malloc(sizeof *c + STORE_PARTS);
     if (!c)
         return NULL;
     *c = (struct server_chunk){.first = first};
     for (; first + c->count < k->size; c->count++) {
         const struct server_entry *e = part(k, p, first + c->count);
-        if (!e || !e->value || c->bytes + 4 + e->bytes > FRAME_REPLY_MAX)
+        if (!e || !e->value || c->bytes + 4 + e->bytes > STORE_PARTS)
             break;
         uint32_t length = (uint32_t)e->bytes;
         memcpy(c->packed + c->bytes, &length, 4);

@@ -3,9 +3,11 @@
  * The ranks of a store that share a network namespace elect one of them: the first that binds a socket whose name
  * nobody else can know, the store's number. It gathers from the store. The others connect to the socket, and only then
  * tell the store their own part. So when the rank that gathers has the parts of all ranks, all that wait for it stand
- * in the queue of its socket. It sends each of them the file that has the copy, sealed, or the error. If that rank
- * ends, the kernel closes its sockets, and those that wait gather themselves. So does a rank for which there is no room
- * in the queue. Nothing is left behind, whichever rank ends when. */
+ * in the queue of its socket. It sends the first few of them the file that has the copy, sealed, or the error, and the
+ * socket itself. Each of these takes the next few from the queue in the same way. So a rank sends a few messages,
+ * however many ranks wait. If all ranks that have the socket end, or are done, the kernel closes it, and those that
+ * still wait gather themselves. So does a rank for which there is no room in the queue. Nothing is left behind,
+ * whichever rank ends when. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +31,7 @@
 #define PATIENCE_NS INT64_C(1000000000) /* to get into the queue of a rank that has bound its name */
 #define GRACE_NS INT64_C(2000000000)    /* after the timeout: the rank that gathers says which ranks are missing */
 #define SLICE_MS 50
+#define FAN 8 /* ranks to which a rank hands the copy: more than enough, if some of them end */
 
 enum role { ALONE, GATHERS, WAITS };
 
@@ -44,7 +47,7 @@ struct word {
 static socklen_t address(const struct store *s, const char *prefix, struct sockaddr_un *a)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-roster:%016llx%016llx:%d:%.40s",
+    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "weft-roster2:%016llx%016llx:%d:%.40s",
                      (unsigned long long)s->id[0], (unsigned long long)s->id[1], s->size, prefix);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
@@ -102,39 +105,54 @@ static enum role elect(const struct store *s, const char *prefix, int *fd)
 
 /* ---- handing out ---- */
 
-static void send_word(int to, const struct word *w, int file)
+/* What a rank hands to others. */
+struct gift {
+    struct word word;
+    int listener, file; /* -1: there is none; with an error there is no file */
+};
+
+enum { FILES = 2 }; /* in a message: the listener, and the file */
+
+static void send_gift(int to, const struct gift *g)
 {
-    struct iovec part = {.iov_base = (void *)(uintptr_t)w, .iov_len = offsetof(struct word, text) + w->len};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)&g->word, .iov_len = offsetof(struct word, text) + g->word.len};
+    int files[FILES] = {g->listener, g->file}, n = g->file >= 0 ? 2 : 1;
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
+        char room[CMSG_SPACE(sizeof files)];
     } control = {0};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-    if (file >= 0) {
-        m.msg_control = &control;
-        m.msg_controllen = sizeof control;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &file, sizeof file);
-    }
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = &control,
+                       .msg_controllen = CMSG_SPACE((size_t)n * sizeof *files)};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN((size_t)n * sizeof *files);
+    memcpy(CMSG_DATA(c), files, (size_t)n * sizeof *files);
     sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT); /* the queue of a new connection has room */
 }
 
-/* To all that wait: the file, or this thread's error. A rank that gets nothing gathers itself. */
-static void hand_out(int listener, int err, int file)
+/* To the next few that wait. A rank that gets nothing gathers itself. */
+static void hand_out(const struct gift *g)
 {
-    struct word w = {.code = err};
-    bool own = err == WEFT_ENOMEM || err == WEFT_ETRANSPORT; /* this rank's trouble */
-    if (err)
-        w.len = (uint32_t)min64(snprintf(w.text, sizeof w.text, "%s", weft_errmsg()), (int64_t)sizeof w.text - 1);
-    for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+    for (int i = 0, fd; i < FAN && (fd = accept4(g->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0; i++) {
         forks_own(fd);
-        if (is_own_user(fd) && !own && (err || file >= 0))
-            send_word(fd, &w, err ? -1 : file);
+        if (is_own_user(fd))
+            send_gift(fd, g);
         forks_close(fd);
     }
+}
+
+/* The rank that gathers hands out the file, or this thread's error, unless that is its own trouble. */
+static void hand_out_own(int listener, int err, int file)
+{
+    struct gift g = {.word = {.code = err}, .listener = listener, .file = err ? -1 : file};
+    if (err)
+        g.word.len = (uint32_t)min64(snprintf(g.word.text, sizeof g.word.text, "%s", weft_errmsg()),
+                                     (int64_t)sizeof g.word.text - 1);
+    if (err != WEFT_ENOMEM && err != WEFT_ETRANSPORT && (err || file >= 0))
+        hand_out(&g);
 }
 
 /* ---- the copy ---- */
@@ -218,34 +236,49 @@ static int gather_for_all(struct store *s, const char *prefix, const struct rost
 
 enum { NOTHING = 1 }; /* the rank that gathers has ended, or cannot share */
 
-static int take_word(int fd, const struct roster_ask *ask, int ranks, struct roster *out)
+/* Takes what a rank hands out. False: the other end is closed, or is no rank of this group. */
+static bool take_gift(int fd, struct gift *g)
 {
-    struct word w = {.code = 0};
-    struct iovec part = {.iov_base = &w, .iov_len = sizeof w};
+    struct iovec part = {.iov_base = &g->word, .iov_len = sizeof g->word};
+    int files[FILES] = {-1, -1};
     union {
         struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
+        char room[CMSG_SPACE(sizeof files)];
     } control;
     struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-    int file = -1;
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-        memcpy(&file, CMSG_DATA(c), sizeof file);
-    bool whole = n >= (ssize_t)offsetof(struct word, text);
-    if (whole && !w.code && file >= 0) {
-        off_t bytes = lseek(file, 0, SEEK_END);
-        int seals = fcntl(file, F_GET_SEALS);
-        bool fits = bytes == (off_t)roster_size(ask, ranks) && seals >= 0 && seals & F_SEAL_SHRINK;
-        int err = fits ? map(file, ask, ranks, out) : NOTHING;
-        close(file);
-        return err;
-    }
-    if (file >= 0)
-        close(file);
-    if (whole && w.code)
-        return error_set(w.code, "%.*s", (int)min64((int64_t)w.len, n - (ssize_t)offsetof(struct word, text)), w.text);
-    return NOTHING;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len <= CMSG_LEN(sizeof files))
+        memcpy(files, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+    g->listener = files[0];
+    g->file = files[1];
+    return n >= (ssize_t)offsetof(struct word, text) && g->listener >= 0 && (g->word.code || g->file >= 0) &&
+           g->word.len <= (size_t)n - offsetof(struct word, text);
+}
+
+static int use_gift(const struct gift *g, const struct roster_ask *ask, int ranks, struct roster *out)
+{
+    if (g->word.code)
+        return error_set(g->word.code, "%.*s", (int)g->word.len, g->word.text);
+    off_t bytes = lseek(g->file, 0, SEEK_END);
+    int seals = fcntl(g->file, F_GET_SEALS);
+    bool fits = bytes == (off_t)roster_size(ask, ranks) && seals >= 0 && seals & F_SEAL_SHRINK;
+    return fits ? map(g->file, ask, ranks, out) : NOTHING;
+}
+
+/* Others wait for what this rank was handed: they come first. */
+static int take_word(int fd, const struct roster_ask *ask, int ranks, struct roster *out)
+{
+    struct gift g = {.listener = -1, .file = -1};
+    bool taken = take_gift(fd, &g);
+    if (taken)
+        hand_out(&g);
+    int err = taken ? use_gift(&g, ask, ranks, out) : NOTHING;
+    if (g.listener >= 0)
+        close(g.listener);
+    if (g.file >= 0)
+        close(g.file);
+    return err;
 }
 
 static int await_word(struct store *s, const char *prefix, int fd, const struct roster_ask *ask, int64_t until,
@@ -282,7 +315,7 @@ int store_roster(struct store *s, const char *prefix, const struct roster_ask *a
     if (!err && role == GATHERS)
         err = gather_for_all(s, prefix, ask, until, out, &file);
     if (role == GATHERS)
-        hand_out(fd, err, file);
+        hand_out_own(fd, err, file);
     if (file >= 0)
         close(file);
     forks_close(fd);

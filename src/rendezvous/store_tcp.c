@@ -182,7 +182,7 @@ int store_tcp_parts(struct store *s, const char *prefix, int first, unsigned cha
     int err = ask_patiently(t, &q, until, &r);
     if (err)
         return err;
-    if (r.number < 1 || r.number > s->size - first || !well_packed(r.value, r.bytes, r.number))
+    if (r.bytes > STORE_PARTS || r.number < 1 || r.number > s->size - first || !well_packed(r.value, r.bytes, r.number))
         return gone(t, "sent bytes that do not fit the protocol");
     memcpy(packed, r.value, r.bytes);
     *count = (int)r.number;

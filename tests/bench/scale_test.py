@@ -9,12 +9,17 @@ import scale  # noqa: E402
 FEW, MANY = 32, 128
 FACTOR, MORE = 1.5, 2.0  # as many times, and as many more
 BYTES_MORE = 512
+MOST_MORE = 16  # of the rank that sends most: repeated messages on a busy machine
 options = argparse.Namespace(build=os.environ["WEFT_BUILD_DIR"], processes=16, timeout=120)
 failed = 0
 
 
 def mean(figures, phase, what):
     return sum(one["phases"][phase][what] for one in figures) / len(figures)
+
+
+def most(figures, phase, what):
+    return max(one["phases"][phase][what] for one in figures)
 
 
 def compare(on, what, few, many, more):
@@ -33,12 +38,16 @@ for on in sys.argv[1:]:
             if wrong:
                 sys.exit("FAILED: %s %d ranks%s: %s" % (on, ranks, ", of which some die" if dies else "", wrong))
             runs[ranks] = figures
-    for runs, phases in ((closed, [p for p in scale.PHASES if p != "death"]), (died, ["death", "close"])):
+    for runs, phases in ((closed, [p for p in scale.PHASES if p not in ("death", "agree")]), (died, ["death", "agree", "close"])):
         for phase in phases:
             name = phase + (" after a death" if runs is died and phase == "close" else "")
             for what, more in (("sends", MORE), ("bytes", BYTES_MORE)):
                 few, many = (mean(runs[r], phase, what) for r in (FEW, MANY))
                 compare(on, "%s, %s" % (name, what), few, many, more)
+    if on == "tcp:":  # every rank is a host of its own: what one rank does for its host does not count
+        for runs, phase in ((closed, "open"), (died, "agree")):
+            few, many = (most(runs[r], phase, "sends") for r in (FEW, MANY))
+            compare(on, "%s, most sends of a rank" % phase, few, many, MOST_MORE)
     for what in ("files", "connections"):
         few, many = (sum(one[what] for one in closed[r]) / r / (r // options.processes) for r in (FEW, MANY))
         compare(on, what, few, many, MORE)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -29,12 +30,29 @@ struct shared {
     int odd;           /* the rank that tells fewer bytes; -1: none */
     bool forked;
     bool hold; /* ranks have no file left */
+    /* ranks end instead when they take this call of all by which ranks take others from the queue, or one of the next
+     */
+    int end_at, ends;
+    atomic_int takes;
 };
 
 struct sum {
     struct shared *shared;
     int size;
 };
+
+static struct shared *ranks_have; /* what wrapped calls look at; NULL: they are as always */
+
+int __real_accept4(int fd, struct sockaddr *from, socklen_t *n, int flags);
+int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *n, int flags);
+
+int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *n, int flags)
+{
+    int take = ranks_have && ranks_have->ends ? atomic_fetch_add(&ranks_have->takes, 1) : -1;
+    if (take >= 0 && take >= ranks_have->end_at && take < ranks_have->end_at + ranks_have->ends)
+        kill(getpid(), SIGKILL);
+    return __real_accept4(fd, from, n, flags);
+}
 
 static int sum_up(void *arg, void *all, void *more)
 {
@@ -54,7 +72,7 @@ static int sum_up(void *arg, void *all, void *more)
 
 static void tell(struct stores_rank *r)
 {
-    struct shared *shared = r->arg;
+    struct shared *shared = ranks_have = r->arg;
     struct told mine = {.rank = r->rank};
     struct sum s = {shared, r->size};
     struct roster_ask ask = {.mine = &mine, .bytes = sizeof mine, .sum_up = sum_up, .arg = &s, .more = sizeof(long)};
@@ -162,31 +180,64 @@ static void rank_that_tells_another_length_is_named(void **state)
     munmap(s, sizeof *s);
 }
 
+/* Runs n ranks, of which some end. Returns how many did. */
+static int run_with_deaths(int n, struct shared *s)
+{
+    struct stores_place p;
+    stores_begin(&p, STORES_FILE);
+    struct stores_rank *r = stores_crew(&p, n, tell);
+    for (int i = 0; i < n; i++) {
+        r[i].arg = s;
+        r[i].code = 1; /* of those that die */
+    }
+    stores_run(r, n, true);
+    int dead = 0;
+    for (int i = 0; i < n; i++)
+        dead += r[i].code != 0;
+    stores_free(r, n);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'/*", p.dir); /* the dead rank cannot have closed the store */
+    assert_int_equal(system(command), 0);
+    stores_end(&p);
+    return dead;
+}
+
 /* The rank that gathers ends before it has handed out anything: the others gather themselves. */
 static void others_go_on_when_the_rank_that_gathers_dies(void **state)
 {
     (void)state;
     struct shared *s = begin();
     s->deaths = 1;
-    struct stores_place p;
-    stores_begin(&p, STORES_FILE);
-    struct stores_rank *r = stores_crew(&p, 8, tell);
-    for (int i = 0; i < 8; i++) {
-        r[i].arg = s;
-        r[i].code = 1; /* of the one that dies */
-    }
-    stores_run(r, 8, true);
-    int dead = 0;
-    for (int i = 0; i < 8; i++)
-        dead += r[i].code != 0;
+    assert_true(run_with_deaths(8, s) <= 1); /* the one that died had opened the store */
     assert_int_equal(atomic_load(&s->sums), 8);
-    assert_true(dead <= 1); /* the one that died had opened the store */
-    stores_free(r, 8);
     munmap(s, sizeof *s);
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'/*", p.dir); /* the dead rank cannot have closed the store */
-    assert_int_equal(system(command), 0);
-    stores_end(&p);
+}
+
+/* The rank that gathers hands the copy to 8, three of these end before they have handed it on: the rest get it from the
+ * other five. */
+static void others_go_on_when_ranks_that_hand_out_die(void **state)
+{
+    (void)state;
+    struct shared *s = begin();
+    s->end_at = 8;
+    s->ends = 3;
+    assert_true(run_with_deaths(32, s) <= 3);
+    assert_true(atomic_load(&s->takes) >= 11); /* they did end */
+    assert_int_equal(atomic_load(&s->sums), 1);
+    munmap(s, sizeof *s);
+}
+
+/* The rank that gathers ends when it has handed the copy to four: these hand it on. */
+static void others_go_on_when_the_rank_that_gathers_dies_while_it_hands_out(void **state)
+{
+    (void)state;
+    struct shared *s = begin();
+    s->end_at = 4;
+    s->ends = 1;
+    assert_true(run_with_deaths(32, s) <= 1);
+    assert_true(atomic_load(&s->takes) >= 5);
+    assert_true(atomic_load(&s->sums) >= 1);
+    munmap(s, sizeof *s);
 }
 
 static void ranks_without_files_gather_alone(void **state)
@@ -212,6 +263,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(error_of_summing_up_is_that_of_all),
         cmocka_unit_test(rank_that_tells_another_length_is_named),
         cmocka_unit_test(others_go_on_when_the_rank_that_gathers_dies),
+        cmocka_unit_test(others_go_on_when_ranks_that_hand_out_die),
+        cmocka_unit_test(others_go_on_when_the_rank_that_gathers_dies_while_it_hands_out),
         cmocka_unit_test(ranks_without_files_gather_alone),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

@@ -3,7 +3,7 @@
 # What the documents show is true: every command in a ```console block of README.md and docs/ prints what stands below
 # it and ends with 0 (or with what a following `echo $?` shows), every ```c block compiles without warnings, links
 # and runs, every pair of layouts in a table lowers, links between documents lead somewhere, the numbers in
-# docs/limits.md are those of the sources, and the README is short.
+# docs/limits.md are those of the sources, every document is a page of the site, and the README is short.
 #
 # In a console block a line "$ COMMAND" is run, the lines up to the next one are its whole output, and a line "..."
 # stands for any lines. The commands of one file share one empty folder.
@@ -251,6 +251,14 @@ lines=$(wc -l <"$WEFT_SOURCE_DIR/README.md")
 long=$(awk -F '|' '/^\|/ { for (i = 2; i < NF; i++) if (split($i, w, " ") > 35) print FILENAME ":" FNR ":" $i }' \
     "$WEFT_SOURCE_DIR/docs/limits.md")
 [ -z "$long" ] || complain "cells of more than 35 words: $long"
+
+# Every document is a page of the site, and in the list of all documents.
+for document in "$WEFT_SOURCE_DIR"/docs/*.md; do
+    name=$(basename "$document")
+    [ "$name" = README.md ] && continue
+    grep -qE "docs/$name( |\$)" "$WEFT_SOURCE_DIR/cmake/site.py" || complain "docs/$name is in no section of cmake/site.py"
+    grep -qF "($name)" "$WEFT_SOURCE_DIR/docs/README.md" || complain "docs/README.md does not list $name"
+done
 
 echo "$commands commands, $programs programs and $pairs pairs in the documents"
 exit "$failed"
