@@ -10,8 +10,6 @@
 #include "memory/kernels.h"
 #include "memory/memory.h"
 
-#define LONG (16 << 10) /* bytes of a run that the hardware prefetches well */
-
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
                        cast_loop *first, size_t n)
 {
@@ -77,29 +75,9 @@ bool cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep,
     return true;
 }
 
-/* The hardware prefetches a long run by itself. Of short runs it prefetches too little: it has to find each of them
- * anew. So with each piece of a short run a piece of what comes next is prefetched into the second-level cache. On a
- * Neoverse-N1 that gains 30 % for runs of 512 bytes, nothing for runs of 16 KiB, and costs half of the speed of long
- * ones. */
-void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead)
+void memory_cast(void *dst, int to, const void *src, int from, size_t n)
 {
-    const size_t dsize = weft_dtype_size(to), ssize = weft_dtype_size(from), most = 1024 / ssize;
-    unsigned char *d = dst;
-    const unsigned char *s = src;
-    if (n * ssize >= LONG) {
-        cast_run(dst, to, src, from, n);
-        return;
-    }
-    while (n) {
-        size_t k = n < most ? n : most;
-        uintptr_t next = (uintptr_t)s + (uintptr_t)ahead;
-        for (size_t i = 0; i < k * ssize; i += 64)
-            __builtin_prefetch((const void *)(next + i), 0, 2);
-        cast_run(d, to, s, from, k);
-        d += k * dsize;
-        s += k * ssize;
-        n -= k;
-    }
+    cast_run(dst, to, src, from, n);
 }
 
 bool cast_is_move(int to, int from)

@@ -14,7 +14,6 @@
 
 #define BLOCK 4096 /* bytes of one buffer */
 #define ROW 512    /* bytes of a row from which on it is worth a call */
-#define AHEAD 8192 /* how many bytes ahead a cast prefetches */
 #define LEAST 32   /* elements of a row from which on a fold takes it as it is */
 #define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
@@ -292,9 +291,8 @@ static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, c
         while (next_turn(t, 3u << row, at, &doff, &soff));
         return true;
     }
-    int64_t ahead = (AHEAD + bytes - 1) / bytes * (last ? t->stride[1][row] : bytes);
     do
-        memory_cast(dst + doff, to, src + soff, from, (size_t)n, ahead);
+        cast_run(dst + doff, to, src + soff, from, (size_t)n);
     while (next_turn(t, 1u << last, at, &doff, &soff));
     return true;
 }

@@ -38,9 +38,8 @@ void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep,
  */
 void memory_copy_nontemporal(void *dst, const void *src, size_t bytes);
 
-/* memory_copy for n elements that are contiguous on both sides. The bytes `ahead` after each element that is read will
- * be read soon. */
-void memory_cast(void *dst, int to, const void *src, int from, size_t n, int64_t ahead);
+/* memory_copy for n elements that are contiguous on both sides. */
+void memory_cast(void *dst, int to, const void *src, int from, size_t n);
 
 /* Fills with the identity of op for this dtype: sum 0, prod 1, min +inf or the largest integer, max -inf or the
  * smallest, band all ones (bool: true), bor and bxor 0. f8e4m3 and f8e8m0 have no infinity: their largest and smallest

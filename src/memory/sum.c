@@ -132,7 +132,7 @@ static uint64_t sum_box(const struct walk *w, const char *src)
     memory_tile_merge(&t);
     memory_copy(&t, buffer[0], first, src, w->from);
     if (first != w->to)
-        memory_cast(buffer[1], w->to, buffer[0], first, (size_t)count, 0);
+        memory_cast(buffer[1], w->to, buffer[0], first, (size_t)count);
     const unsigned char *at = buffer[first != w->to];
     int64_t rows = w->rows >= 0 ? turns(w, w->rows) : 1, row = count / rows * size;
     uint64_t sum = 0;

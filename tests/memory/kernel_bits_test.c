@@ -39,7 +39,7 @@ static void fill_random(size_t bytes)
 static void cast_at(int level, void *dst, int to, const void *from_data, int from, size_t n)
 {
     memory_level(level);
-    memory_cast(dst, to, from_data, from, n, 0);
+    memory_cast(dst, to, from_data, from, n);
 }
 
 static void compare(int level, int to, int from, size_t n, size_t bytes)

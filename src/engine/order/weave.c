@@ -34,7 +34,6 @@
 #define RUN 64          /* bytes in one piece that are worth a turn */
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
-#define CAST_AHEAD 8192 /* bytes that are prefetched ahead of the reads */
 
 /* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
 struct weave_rows {
@@ -523,9 +522,12 @@ RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, cons
             lanes[i].src += sstep;
         }
     for (; r + (turns > 1 ? 2 * turns : 1) <= rows; r += turns)
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
+            char *to = lanes[i].dst + r * dstep;
+            const char *from = lanes[i].src + r * sstep;
             RAW_UNROLL for (int64_t k = 0; k < turns; k++)
-                memory_copy_ascending(lanes[i].dst + (r + k) * dstep, lanes[i].src + (r + k) * sstep, bytes);
+                memory_copy_ascending(to + k * dstep, from + k * sstep, bytes);
+        }
     for (uint32_t i = 0; i < n && turns > 1; i++)
         for (int64_t k = r; k < lanes[i].left; k++)
             memory_copy_ascending(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes);
@@ -618,14 +620,11 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 /* For rows that are cast, each in one piece. */
 static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
-    int to = lanes[0].to, from = lanes[0].from;
-    size_t size = weft_dtype_size(to);
-    int64_t ahead = CAST_AHEAD / across(lanes, n) + 1; /* rows */
+    size_t size = weft_dtype_size(lanes[0].to);
     for (int64_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < n; i++) {
             const struct weave_lane *l = &lanes[i];
-            memory_cast(l->dst + r * l->dstep, to, l->src + r * l->sstep, from, (size_t)l->bytes / size,
-                        ahead * l->sstep);
+            memory_cast(l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from, (size_t)l->bytes / size);
         }
 }
 
