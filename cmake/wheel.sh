@@ -2,7 +2,7 @@
 # Builds the Python package as a wheel that other machines of this architecture can install: dist/libweft-VERSION-cp39-abi3-*.whl.
 # WHEEL_ARCH=x86_64 or aarch64: for machines of that one, by Debian's cross compiler (gcc-x86-64-linux-gnu, gcc-aarch64-linux-gnu). The
 # headers are then those of this machine's Python, whose limited API is the same on both; Debian's own Python needs libpython3-dev of
-# the other architecture beside it. CMAKE_ARGS goes to CMake: with -DCMAKE_SYSROOT=FOLDER the wheel is for the glibc in that folder.
+# the other architecture beside it. CMAKE_ARGS goes to CMake.
 # auditwheel checks what it needs of the system and names it after the oldest one that has that: manylinux_2_34 on Debian 12,
 # since glibc gave threads, dlopen and stat new symbol versions in 2.33 and 2.34, and manylinux_2_28 in the image of that name (see
 # [tool.cibuildwheel] in pyproject.toml).
