@@ -13,20 +13,37 @@ failures=() skips=()
 fail() { failed=$((failed + 1)); failures+=("$1"); }
 skip() { skipped=$((skipped + 1)); skips+=("$1"); }
 
-# build_tree SUITE TREE TARGET CMAKE-OPTIONS...
+# build_tree TREE TARGET CMAKE-OPTIONS...
 build_tree()
 {
-    local suite=$1 tree=$2 target=$3 log=$2/build.log
-    shift 3
+    local tree=$1 target=$2 log=$1/build.log
+    shift 2
     mkdir -p "$tree"
     # No test runs the CUDA kernels, so they are compiled for one architecture.
     # shellcheck disable=SC2086  # CMAKE_ARGS is a list
     if ! { cmake -S . -B "$tree" -DWEFT_DEVELOPER=ON -DWEFT_CUDA_ARCHS=90 ${CMAKE_ARGS:-} "$@" &&
         MAKEFLAGS=--no-print-directory cmake --build "$tree" --target "$target" --parallel "$jobs"; } >"$log" 2>&1; then
         grep -vE '^\[ *[0-9]+%\]|^-- ' "$log" | head -n 60
-        fail "$suite: the build failed, see $log"
+        echo "the build failed, see $log"
         return 1
     fi
+}
+
+# built SUITE: builds its tree, or waits until build_next has built it.
+next='' building='' building_pid=''
+built()
+{
+    local pid=''
+    [ "$building" = "$1" ] && pid=$building_pid building=''
+    if [ -n "$pid" ]; then wait "$pid"; else "build_$1"; fi || { fail "$1: the build failed"; return 1; }
+}
+
+# Builds the tree of the next suite in the background, while tests run that need no core.
+build_next()
+{
+    [ -n "$next" ] && [ -z "$building" ] || return
+    { renice -n 10 "$BASHPID" >/dev/null; "build_$next"; } &
+    building=$next building_pid=$!
 }
 
 # Reads CTest's JUnit file: lines of "status<TAB>name<TAB>reason", one a test and one more for each
@@ -71,6 +88,7 @@ run_ctest()
     local suite=$1 tree=$2 exclude=$3
     shift 3
     run_pass "$suite" "$tree" "$jobs" -LE "^(waits${exclude:+|$exclude})\$" "$@"
+    build_next
     run_pass "$suite" "$tree" $((3 * jobs)) -L '^waits$' ${exclude:+-LE "^($exclude)\$"} "$@"
 }
 
@@ -98,51 +116,76 @@ run_pass()
 # Lines of the source are enough for the reports: with all of -g gcc takes a fifth longer.
 sanitized="-O1 -g1"
 
+build_ordinary() { build_tree "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1; }
+
 suite_ordinary()
 {
-    build_tree ordinary "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
+    built ordinary || return
     WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-15} run_ctest ordinary "$build" ""
 }
 
 # A quick share of the ordinary tests: those that are not labelled long, with small counts.
+build_check() { build_ordinary; }
+
 suite_check()
 {
-    build_tree check "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_TIMEOUT_SCALE=1 || return
+    built check || return
     WEFT_TEST_SHARE=${WEFT_CHECK_SHARE:-2} run_ctest check "$build" long
+}
+
+build_soak() { build_tree "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60; }
+build_soak_asan()
+{
+    build_tree "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=60 \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized"
 }
 
 suite_soak()
 {
-    build_tree soak "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60 || return
+    built soak || return
     WEFT_TEST_SHARE=full run_ctest soak "$build" ""
     # Attacks with all their frames where a byte beyond a buffer is seen.
-    build_tree soak "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=60 \
-        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    built soak_asan || return
     WEFT_TEST_SHARE=full run_ctest soak "$build-asan" "" -R '^(wire_attack|store_tcp|forged|forged_.*)$'
 }
 
 # The ordinary tests with small counts, in a tree that counts which lines are run. Without vector loops by the compiler's
 # own choice, and with counters that threads share.
+build_coverage()
+{
+    build_tree "$build-coverage" all -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=3 -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_C_FLAGS_DEBUG="-O1 -g --coverage -fprofile-update=atomic"
+}
+
 suite_coverage()
 {
-    build_tree coverage "$build-coverage" all -DWEFT_TESTS=ON -DWEFT_TIMEOUT_SCALE=3 -DCMAKE_BUILD_TYPE=Debug \
-        -DCMAKE_C_FLAGS_DEBUG="-O1 -g --coverage -fprofile-update=atomic" || return
+    built coverage || return
     find "$build-coverage" -name '*.gcda' -delete
     WEFT_TEST_SHARE=${WEFT_COVERAGE_SHARE:-2} run_ctest coverage "$build-coverage" "" -E '^(instructions|lower_speed|tidy|format)$'
     python3 cmake/coverage.py . "$build-coverage" || fail "coverage: no figures"
 }
 
+build_asan()
+{
+    build_tree "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized"
+}
+
 suite_asan()
 {
-    build_tree asan "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
-        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    built asan || return
     WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan" ""
+}
+
+build_tsan()
+{
+    build_tree "$build-tsan" tests_threads -DWEFT_TESTS=ON -DWEFT_SANITIZE=thread -DWEFT_TIMEOUT_SCALE=3 \
+        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized"
 }
 
 suite_tsan()
 {
-    build_tree tsan "$build-tsan" tests_threads -DWEFT_TESTS=ON -DWEFT_SANITIZE=thread -DWEFT_TIMEOUT_SCALE=3 \
-        -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
+    built tsan || return
     # Some kernels place mappings where TSan keeps its shadow; without randomised addresses they do not.
     local launcher=
     echo 'int main(void) { return 0; }' >"$build-tsan/probe.c"
@@ -168,21 +211,33 @@ run_fuzzer()
         -artifact_prefix="$tree/$name-" "${options[@]}" "$tree/corpus/$name" ${kept:+"$kept"} >"$tree/$name.log" 2>&1
 }
 
+# Without libFuzzer there is nothing to build, and suite_fuzz says so.
+can_fuzz()
+{
+    echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
+        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null
+}
+
+build_fuzz()
+{
+    can_fuzz || return 0
+    build_tree "$build-fuzz" fuzzers -DCMAKE_C_COMPILER=clang -DWEFT_FUZZ=ON \
+        -DWEFT_SANITIZE=fuzzer-no-link,address,undefined -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_C_FLAGS_DEBUG="$sanitized"
+}
+
 suite_fuzz()
 {
     local tree=$build-fuzz names=() pids=() i
+    built fuzz || return
     for source in tests/fuzz/*.c; do
         [ -f "$source" ] && names+=("$(basename "$source" .c)")
     done
     [ ${#names[@]} -eq 0 ] && return
-    if ! echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return !d && n; }' |
-        clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null 2>/dev/null; then
+    if ! can_fuzz; then
         skip "fuzz: clang with libFuzzer is not installed (${#names[@]} fuzzers)"
         return
     fi
-    build_tree fuzz "$tree" fuzzers -DCMAKE_C_COMPILER=clang -DWEFT_FUZZ=ON \
-        -DWEFT_SANITIZE=fuzzer-no-link,address,undefined -DCMAKE_BUILD_TYPE=Debug \
-        -DCMAKE_C_FLAGS_DEBUG="$sanitized" || return
     echo "fuzz: ${names[*]}, $fuzz_seconds s each"
     for name in "${names[@]}"; do
         run_fuzzer "$name" "$tree" &
@@ -199,7 +254,9 @@ suite_fuzz()
     done
 }
 
-for suite; do
+while [ $# -gt 0 ]; do
+    suite=$1 next=${2:-}
+    shift
     echo "== $suite"
     SECONDS=0
     "suite_$suite"
