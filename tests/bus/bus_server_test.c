@@ -284,8 +284,10 @@ static void silent(void **state)
     struct directory_outcome o;
     int64_t lease, began;
     int fd, status, n = 0;
-    if (!FORKS)
+    if (!FORKS) {
+        print_message("under ThreadSanitizer a process with threads is not forked\n");
         skip();
+    }
     fine(address_listen(&p.at, &fd));
     snprintf(p.url, sizeof p.url, "tcp:127.0.0.1:%d", p.at.port);
     pid_t pid = process_fork(120);

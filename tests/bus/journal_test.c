@@ -294,8 +294,10 @@ static void kept(void **state)
     struct directory_watch *w;
     struct directory_items got;
     int64_t held, left;
-    if (!sodium_find())
+    if (!sodium_find()) {
+        print_message("libsodium is not installed\n");
         skip();
+    }
     fine(serve(&p));
     fine(directory_open(p.url, &(struct directory_opts){PUBLISH_TOKEN, LONG}, &d));
     fine(directory_open(p.url, &(struct directory_opts){PUBLISH_TOKEN, LONG}, &e));
@@ -352,8 +354,11 @@ static void killed(void **state)
     struct place p = {.at = {.host = "127.0.0.1"}};
     struct directory *d;
     int fd, done = 0;
-    if (!sodium_find() || !FORKS)
+    if (!sodium_find() || !FORKS) {
+        print_message("%s\n", FORKS ? "libsodium is not installed"
+                                    : "under ThreadSanitizer a process with threads is not forked");
         skip();
+    }
     fine(address_listen(&p.at, &fd)); /* a port that the system chooses */
     close(fd);
     snprintf(p.url, sizeof p.url, "tcp:127.0.0.1:%d", p.at.port);
