@@ -32,6 +32,16 @@ static inline const unsigned char *book_value(const struct book_record *r)
 {
     return r->data + r->key_len + 1;
 }
+static inline struct directory_item book_item(const struct book_record *r)
+{
+    return (struct directory_item){.key = book_key(r),
+                                   .value = book_value(r),
+                                   .bytes = r->bytes,
+                                   .made = r->made,
+                                   .revision = r->revision,
+                                   .lease = r->lease,
+                                   .deleted = r->deleted};
+}
 static inline struct book_record *book_hold(struct book_record *r)
 {
     r->refs++;

@@ -89,17 +89,6 @@ static void forget_got(struct part *p)
     p->ngot = p->at = 0;
 }
 
-static struct directory_item item_of(const struct book_record *r)
-{
-    return (struct directory_item){.key = book_key(r),
-                                   .value = book_value(r),
-                                   .bytes = r->bytes,
-                                   .made = r->made,
-                                   .revision = r->revision,
-                                   .lease = r->lease,
-                                   .deleted = r->deleted};
-}
-
 /* Packs records behind the state and answers with them. */
 static void answer_items(struct bus_server *s, struct part *p, enum bus_message_state state, int64_t number,
                          struct book_record *const *records, size_t n, size_t bytes)
@@ -112,7 +101,7 @@ static void answer_items(struct bus_server *s, struct part *p, enum bus_message_
     size_t at = 0;
     value[at++] = (unsigned char)state;
     for (size_t i = 0; i < n; i++) {
-        struct directory_item item = item_of(records[i]);
+        struct directory_item item = book_item(records[i]);
         at += bus_message_put_item(value + at, &item);
     }
     answer(s, p, 0, number, value, at);
@@ -121,7 +110,7 @@ static void answer_items(struct bus_server *s, struct part *p, enum bus_message_
 
 static size_t packed_size(const struct book_record *r)
 {
-    struct directory_item item = item_of(r);
+    struct directory_item item = book_item(r);
     return bus_message_item_size(&item);
 }
 

@@ -204,13 +204,7 @@ static int lock(struct file_directory *f, int64_t until)
 
 static bool add(struct directory_items_draft *draft, const struct book_record *r)
 {
-    struct directory_item item = {.key = book_key(r),
-                                  .value = book_value(r),
-                                  .bytes = r->bytes,
-                                  .made = r->made,
-                                  .revision = r->revision,
-                                  .lease = r->lease,
-                                  .deleted = r->deleted};
+    struct directory_item item = book_item(r);
     return directory_items_add(draft, &item);
 }
 

@@ -66,13 +66,7 @@ static bool put_entry(bytes_vec *v, enum kind kind, const void *a, size_t na, co
 
 static bool put_item(bytes_vec *v, enum kind kind, const struct book_record *r)
 {
-    struct directory_item item = {.key = book_key(r),
-                                  .value = book_value(r),
-                                  .bytes = r->bytes,
-                                  .made = r->made,
-                                  .revision = r->revision,
-                                  .lease = r->lease,
-                                  .deleted = r->deleted};
+    struct directory_item item = book_item(r);
     unsigned char *packed = malloc(bus_message_item_size(&item));
     bool fine = packed && put_entry(v, kind, packed, bus_message_put_item(packed, &item), NULL, 0);
     free(packed);

@@ -19,12 +19,6 @@
 #include "support/processes.h"
 #include "weft.h"
 
-#define fine(call)                         \
-    do {                                   \
-        if (call)                          \
-            fail_msg("%s", weft_errmsg()); \
-    } while (0)
-
 enum { JOBS = 1000, KEPT = 10, RECORD = 60000, ROUNDS = 12 };
 #define WITHIN (50 * MS)
 #define MOST_KIB (256 * 1024)

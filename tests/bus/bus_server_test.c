@@ -22,18 +22,6 @@
 #include "support/share.h"
 #include "weft.h"
 
-#define fine(call)                         \
-    do {                                   \
-        if (call)                          \
-            fail_msg("%s", weft_errmsg()); \
-    } while (0)
-
-#if defined(__SANITIZE_THREAD__)
-enum { FORKS = 0 };
-#else
-enum { FORKS = 1 };
-#endif
-
 /* ---- rights ---- */
 
 static void refused(int err, const char *why)
@@ -284,10 +272,7 @@ static void silent(void **state)
     struct directory_outcome o;
     int64_t lease, began;
     int fd, status, n = 0;
-    if (!FORKS) {
-        print_message("under ThreadSanitizer a process with threads is not forked\n");
-        skip();
-    }
+    directories_forks();
     fine(address_listen(&p.at, &fd));
     snprintf(p.url, sizeof p.url, "tcp:127.0.0.1:%d", p.at.port);
     pid_t pid = process_fork(120);

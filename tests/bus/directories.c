@@ -182,3 +182,11 @@ void directories_await(struct directory *d, const char *key, const char *value)
         if (clock_now() > until)
             fail_msg("'%s' does not become '%s'", key, value ? value : "(deleted)");
 }
+
+void directories_forks(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    print_message("under ThreadSanitizer a process with threads is not forked\n");
+    skip();
+#endif
+}

@@ -9,6 +9,12 @@
 #define PUBLISH_TOKEN "0123456789abcdef-for-publishing"
 #define READ_TOKEN "0123456789abcdef-for-reading"
 
+#define fine(call)                         \
+    do {                                   \
+        if (call)                          \
+            fail_msg("%s", weft_errmsg()); \
+    } while (0)
+
 extern const struct suite_places directories_places; /* every kind */
 extern const struct suite_places directories_served; /* weft's own server */
 const char *directories_url(void);
@@ -19,6 +25,9 @@ bool directories_slow(void);         /* a change takes milliseconds */
 bool directories_forget(int64_t revision);
 size_t directories_key_max(const char *space); /* bytes of a key */
 size_t directories_log(void);                  /* more changes than the directory remembers; 0: it remembers all */
+
+/* Skips a test that forks, where that is not done: TSan looks at one process. */
+void directories_forks(void);
 
 /* A space of its own for each test. */
 struct directory *directories_open(const char *space);

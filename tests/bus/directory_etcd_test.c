@@ -13,12 +13,6 @@
 #include "etcds.h"
 #include "weft.h"
 
-#define fine(call)                         \
-    do {                                   \
-        if (call)                          \
-            fail_msg("%s", weft_errmsg()); \
-    } while (0)
-
 static struct etcds e;
 
 static int end(void **state)

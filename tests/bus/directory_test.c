@@ -15,18 +15,6 @@
 #include "support/share.h"
 #include "weft.h"
 
-#define fine(call)                         \
-    do {                                   \
-        if (call)                          \
-            fail_msg("%s", weft_errmsg()); \
-    } while (0)
-
-#if defined(__SANITIZE_THREAD__)
-enum { FORKS = 0 }; /* TSan looks at one process */
-#else
-enum { FORKS = 1 };
-#endif
-
 static bool same(const struct directory_item *i, const char *key, const char *value)
 {
     return !strcmp(i->key, key) && i->bytes == strlen(value) && !memcmp(i->value, value, i->bytes);
@@ -452,9 +440,10 @@ static pid_t owner(const char *space, int64_t ttl, int *out, int *in)
 static void killed(void **state)
 {
     (void)state;
+    directories_forks();
     struct directory *d = directories_open("killed");
     int64_t ttl = directories_sees_death() ? 3600 * SECOND : directories_ttl(SECOND);
-    for (int i = 0; i < test_share(3, 30) && FORKS; i++) {
+    for (int i = 0; i < test_share(3, 30); i++) {
         int out, in, status;
         char got;
         pid_t pid = owner("killed", ttl, &out, &in);
@@ -483,13 +472,10 @@ static void killed(void **state)
 static void stopped(void **state)
 {
     (void)state;
+    directories_forks();
     struct directory *d = directories_open("stopped");
     int out, in, status;
     char got = 0;
-    if (!FORKS) {
-        print_message("under ThreadSanitizer a process with threads is not forked\n");
-        skip();
-    }
     pid_t pid = owner("stopped", directories_ttl(SECOND), &out, &in);
     assert_int_equal(read(out, &got, 1), 1);
     kill(pid, SIGSTOP);

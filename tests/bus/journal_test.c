@@ -23,18 +23,6 @@
 #include "support/share.h"
 #include "weft.h"
 
-#define fine(call)                         \
-    do {                                   \
-        if (call)                          \
-            fail_msg("%s", weft_errmsg()); \
-    } while (0)
-
-#if defined(__SANITIZE_THREAD__)
-enum { FORKS = 0 }; /* TSan looks at one process */
-#else
-enum { FORKS = 1 };
-#endif
-
 static char folder[64], path[96];
 
 static int begin(void **state)
@@ -354,9 +342,9 @@ static void killed(void **state)
     struct place p = {.at = {.host = "127.0.0.1"}};
     struct directory *d;
     int fd, done = 0;
-    if (!sodium_find() || !FORKS) {
-        print_message("%s\n", FORKS ? "libsodium is not installed"
-                                    : "under ThreadSanitizer a process with threads is not forked");
+    directories_forks();
+    if (!sodium_find()) {
+        print_message("libsodium is not installed\n");
         skip();
     }
     fine(address_listen(&p.at, &fd)); /* a port that the system chooses */
