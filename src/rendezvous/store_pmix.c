@@ -13,7 +13,6 @@
 
 #ifdef WEFT_PMIX
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -27,6 +26,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/library.h"
 #include "base/text.h"
 #include "rendezvous/sodium.h"
 
@@ -48,13 +48,6 @@ static pmix_proc_t self;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic int opens; /* counts opens, which all ranks make in the same order: no key is used twice */
 
-static bool take(void *library, const char *name, void *function)
-{
-    void *at = dlsym(library, name);
-    memcpy(function, &at, sizeof at);
-    return at != NULL;
-}
-
 /* PMIx is left at the end of the process only: a fence fails for the ranks that wait in it when another rank leaves. */
 static void leave(void)
 {
@@ -63,11 +56,14 @@ static void leave(void)
 
 static void load(void)
 {
-    void *l = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
-    usable = l && take(l, "PMIx_Init", &pmix.init) && take(l, "PMIx_Finalize", &pmix.finalize) &&
-             take(l, "PMIx_Put", &pmix.put) && take(l, "PMIx_Commit", &pmix.commit) &&
-             take(l, "PMIx_Fence_nb", &pmix.fence) && take(l, "PMIx_Get", &pmix.get) &&
-             take(l, "PMIx_Error_string", &pmix.text);
+    static const char *const file = "libpmix.so.2";
+    const struct library_call calls[] = {
+        {"PMIx_Init", &pmix.init},         {"PMIx_Finalize", &pmix.finalize},
+        {"PMIx_Put", &pmix.put},           {"PMIx_Commit", &pmix.commit},
+        {"PMIx_Fence_nb", &pmix.fence},    {"PMIx_Get", &pmix.get},
+        {"PMIx_Error_string", &pmix.text}, {0},
+    };
+    usable = library_open(&file, 1, calls);
     if (!usable)
         return;
     joined = pmix.init(&self, NULL, 0);
