@@ -9,6 +9,8 @@
 #include <weft.h>
 #include <weft/collective.h>
 
+#include "bench/work/median.h"
+
 #define TURNS 21
 
 static weft_comm *comm;
@@ -26,18 +28,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *times)
-{
-    qsort(times, TURNS, sizeof *times, by_size);
-    return times[TURNS / 2];
 }
 
 /* Microseconds of one call, and of one run. */
@@ -64,8 +54,8 @@ static void measure(float *src, float *dst, int64_t count, double *call, double 
             must(weft_exec_run(exec));
         runs[turn] = (now() - begin) / reps;
     }
-    *call = median(calls);
-    *bound = median(runs);
+    *call = median(calls, TURNS);
+    *bound = median(runs, TURNS);
     weft_exec_close(exec);
     weft_plan_free(plan);
 }

@@ -1,19 +1,5 @@
 #include "bench/harness/turns.h"
 
-#include <stdlib.h>
-
-static int by_value(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
-double turns_median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n ? n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2 : 0;
-}
-
 static int64_t wrong_of(const struct contender *c)
 {
     int64_t n = 0;

@@ -8,5 +8,4 @@
 int turns_open(struct contender *c, const struct work_cell *cell, int64_t *wrong, struct failure *why);
 /* Seconds for each of `runs` calls back to back, on the slowest rank. */
 int turns_time(struct contender *c, int runs, double *seconds, struct failure *why);
-double turns_median(double *v, int n); /* sorts v */
 #endif

@@ -8,6 +8,7 @@
 #include "bench/harness/report.h"
 #include "bench/harness/turns.h"
 #include "bench/tables/bench.h"
+#include "bench/work/median.h"
 #include "tool/args.h"
 #include "tool/json_write.h"
 #include "tool/progress_line.h"
@@ -118,8 +119,8 @@ static int run_cell(struct check_bench *b, struct contenders *f, struct outcome 
     }
     if (code || b->n == LINES)
         return code;
-    l.off = turns_median(v[0], b->rounds);
-    l.on = turns_median(v[1], b->rounds);
+    l.off = median(v[0], b->rounds);
+    l.on = median(v[1], b->rounds);
     l.wrong = wrong[0] + wrong[1];
     b->line[b->n++] = l;
     print_line(b, &l);

@@ -11,6 +11,7 @@
 #include "bench/harness/report.h"
 #include "bench/harness/turns.h"
 #include "bench/tables/bench.h"
+#include "bench/work/median.h"
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/json_write.h"
@@ -142,12 +143,12 @@ static int run_duel(struct hosts_bench *b, const struct duel *d, struct failure 
     }
     struct outcome o = {.ranks = 2, .bytes = d->cell.bytes, .wrong = wrong, .aim = d->aim};
     snprintf(o.what, sizeof o.what, "%s", d->what);
-    o.time = turns_median(v[WEFT], rounds) / (ping ? 2 : 1);
-    o.rival = turns_median(v[WRITTEN], rounds);
+    o.time = median(v[WEFT], rounds) / (ping ? 2 : 1);
+    o.rival = median(v[WRITTEN], rounds);
     snprintf(o.other, sizeof o.other, "ucx_perftest %s", d->test);
     add(b, o);
     if (!ping) {
-        o.rival = turns_median(v[PLAIN], rounds);
+        o.rival = median(v[PLAIN], rounds);
         o.aim = 0;
         snprintf(o.other, sizeof o.other, "ucx_perftest %s, memory never written", d->test);
         add(b, o);
@@ -209,8 +210,8 @@ static int run_many(struct hosts_bench *b, struct failure *why)
     struct outcome o = {.ranks = 2, .bytes = cell[0].bytes, .wrong = wrong, .aim = 0.80};
     snprintf(o.what, sizeof o.what, "%d tensors of %d KiB", cell[0].tensors, EACH / 1024);
     snprintf(o.other, sizeof o.other, "one tensor of as many bytes");
-    o.time = turns_median(v[0], b->measure.rounds);
-    o.rival = turns_median(v[1], b->measure.rounds);
+    o.time = median(v[0], b->measure.rounds);
+    o.rival = median(v[1], b->measure.rounds);
     add(b, o);
     return CLI_OK;
 }

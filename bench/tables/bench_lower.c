@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench/tables/bench.h"
+#include "bench/work/median.h"
 #include "bench/work/model.h"
 #include "tool/args.h"
 #include "tool/failure.h"
@@ -54,18 +55,6 @@ static double now_us(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
 }
 
 /* Bytes by which `work` makes the process larger at its peak, measured in a child of its own; -1 if that fails. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "bench/tables/bench.h"
+#include "bench/work/median.h"
 #include "bench/work/work.h"
 #include "tool/args.h"
 #include "tool/failure.h"
@@ -182,18 +183,6 @@ static int measure(void *arg, int rank)
         }
     close_side(&s, o);
     return err;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, ascending);
-    return v[n / 2];
 }
 
 /* Medians of one way, in seconds. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "bench/tables/bench.h"
+#include "bench/work/median.h"
 #include "bench/work/random_pair.h"
 #include "bench/work/work.h"
 #include "tool/args.h"
@@ -262,22 +263,10 @@ struct score {
     double seconds, score;
 };
 
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
 static int by_score(const void *a, const void *b)
 {
     const struct score *x = a, *y = b;
     return x->score < y->score ? -1 : x->score > y->score;
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, ascending);
-    return v[n / 2];
 }
 
 /* Traits that pairs may have in common. */
