@@ -8,7 +8,10 @@
 
 #include "base/dtype.h"
 #include "memory/kernels.h"
+#include "memory/line.h"
 #include "memory/memory.h"
+
+#define SHORT 128 /* bytes of a row in src that are better copied before they are cast */
 
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
                        cast_loop *first, size_t n)
@@ -22,16 +25,6 @@ static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, cons
     }
 }
 
-/* The loops of a cast that has no loop of its own: to *mid, and *second from there. */
-static cast_loop *cast_steps(int to, int from, int *mid, cast_loop **second)
-{
-    const struct kernels *k = memory_level_kernels();
-    bool narrow = dtype_is_float(to) && weft_dtype_size(to) < 4;
-    *mid = to == WEFT_C128 && k->cast[from][WEFT_F64] ? WEFT_F64 : WEFT_F32;
-    *second = k->cast[*mid][to];
-    return narrow && k->odd[from] ? k->odd[from] : k->cast[from][*mid];
-}
-
 void cast_run(void *dst, int to, const void *src, int from, size_t n)
 {
     const struct kernels *k = memory_level_kernels();
@@ -40,39 +33,53 @@ void cast_run(void *dst, int to, const void *src, int from, size_t n)
     } else if (to == from) {
         memmove(dst, src, n * weft_dtype_size(to));
     } else {
-        int mid;
-        cast_loop *second, *first = cast_steps(to, from, &mid, &second);
-        cast_twice(dst, weft_dtype_size(to), second, src, weft_dtype_size(from), first, n);
+        bool narrow = dtype_is_float(to) && weft_dtype_size(to) < 4;
+        int mid = to == WEFT_C128 && k->cast[from][WEFT_F64] ? WEFT_F64 : WEFT_F32;
+        cast_loop *first = narrow && k->odd[from] ? k->odd[from] : k->cast[from][mid];
+        cast_twice(dst, weft_dtype_size(to), k->cast[mid][to], src, weft_dtype_size(from), first, n);
+    }
+}
+
+/* Short rows that follow each other in dst and are not whole steps of vectors: they are gathered in a block first, so
+ * that dst is written in long runs. */
+static void cast_gathered(unsigned char *d, int64_t row, int to, const unsigned char *s, int64_t sstep, int from,
+                          size_t n, int64_t rows)
+{
+    unsigned char block[8192];
+    const int64_t bytes = (int64_t)(n * weft_dtype_size(from)), most = (int64_t)sizeof block / bytes;
+    for (int64_t r = 0; r < rows; r += most) {
+        int64_t k = rows - r < most ? rows - r : most;
+        for (int64_t i = 0; i < k; i++)
+            memory_copy_ascending(block + i * bytes, s + (r + i) * sstep, (size_t)bytes);
+        cast_run(d + r * row, to, block, from, (size_t)k * n);
     }
 }
 
 /* The hardware finds no pattern in short rows: some rows ahead are prefetched. */
-bool cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows)
+void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows)
 {
-    double block[1024]; /* some rows between two casts */
-    int mid = from;
-    cast_loop *first = memory_level_kernels()->cast[from][to], *second = NULL;
-    const int64_t bytes = (int64_t)(n * weft_dtype_size(from)), most = 1 + 1024 / bytes;
+    cast_loop *loop = memory_level_kernels()->cast[from][to];
+    const size_t ssize = weft_dtype_size(from), dsize = weft_dtype_size(to);
+    const int64_t bytes = (int64_t)(n * ssize), most = loop ? 1 + 1024 / bytes : 1;
     unsigned char *d = dst;
     const unsigned char *s = src;
-    if (!first)
-        first = cast_steps(to, from, &mid, &second);
-    const int64_t row = (int64_t)(n * weft_dtype_size(mid));
-    if (second && most * row > (int64_t)sizeof block)
-        return false;
+    if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % 16 && (ssize < 4 || dsize < 4)))) {
+        cast_gathered(d, dstep, to, s, sstep, from, n, (int64_t)rows);
+        return;
+    }
     for (int64_t left = (int64_t)rows; left > 0; left -= most) {
         int64_t k = left < most ? left : most;
         if (sstep != bytes)
             for (int64_t i = 0; i < k && i < left - 2 * most; i++)
                 for (int64_t at = 0; at < bytes; at += 64)
                     __builtin_prefetch(s + (i + 2 * most) * sstep + at, 0, 2);
-        first(second ? (void *)block : d, second ? row : dstep, s, sstep, n, (size_t)k);
-        if (second)
-            second(d, dstep, block, row, n, (size_t)k);
+        if (loop)
+            loop(d, dstep, s, sstep, n, (size_t)k);
+        else
+            cast_run(d, to, s, from, n);
         d += k * dstep;
         s += k * sstep;
     }
-    return true;
 }
 
 void memory_cast(void *dst, int to, const void *src, int from, size_t n)

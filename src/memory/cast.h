@@ -12,8 +12,8 @@ typedef void cast_loop(void *dst, int64_t dstep, const void *src, int64_t sstep,
  * may also be the same run. to == from is allowed; for bool it writes 0 or 1. dtype_castable(from, to) holds. */
 void cast_run(void *dst, int to, const void *src, int from, size_t n);
 
-/* cast_run for `rows` rows, dstep and sstep bytes apart, if one loop does it: false if none does. */
-bool cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows);
+/* cast_run for `rows` rows, dstep and sstep bytes apart. */
+void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows);
 
 /* Does the cast leave every bit pattern as it is? True of equal dtypes other than bool, and of
  * integers of one size. */

@@ -27,9 +27,10 @@ struct fold {
                  */
     int first;  /* the same for terms[0], which may be acc when the others are narrow */
     ops_loop *loop;          /* of acc */
-    ops_narrow_loop *narrow; /* of native, if that is not acc */
-    float by;                /* what narrow divides or multiplies by */
-    bool rows;               /* spans are rows that all operands have as runs, at these places */
+    ops_narrow_loop *narrow; /* from native or f32 to `rounds` */
+    int rounds;
+    float by;  /* what narrow divides or multiplies by */
+    bool rows; /* spans are rows that all operands have as runs, at these places */
     unsigned char *to_place;
     const unsigned char *place[OPS_WAYS];
     int64_t row[OPS_WAYS], ahead[OPS_WAYS]; /* bytes of a row, and from a row to the one that is prefetched */
@@ -37,14 +38,16 @@ struct fold {
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
 
-/* Terms that all have one narrow dtype, the first aside, are folded without a pass over f32 buffers. */
-static void fold_choose(struct fold *f, int op)
+/* Terms that all have one narrow dtype, the first aside, are folded without a pass over f32 buffers. Terms that are all
+ * f32 are rounded to a narrow dtype, the goal, without one. */
+static void fold_choose(struct fold *f, int op, int goal)
 {
     int dtype = f->terms[f->n - 1].dtype;
     f->native = f->first = f->acc;
+    f->rounds = dtype != f->acc ? dtype : goal;
     f->loop = f->n > 1 ? ops_find(op, f->acc) : NULL;
-    f->narrow = f->n > 1 && dtype != f->acc && f->acc == WEFT_F32 ? ops_find_narrow(op, dtype) : NULL;
-    for (size_t k = 1; k < f->n && f->narrow; k++)
+    f->narrow = f->n > 1 && f->acc == WEFT_F32 ? ops_find_narrow(op, f->rounds) : NULL;
+    for (size_t k = dtype != f->acc; k < f->n && f->narrow; k++)
         if (f->terms[k].dtype != dtype)
             f->narrow = NULL;
     if (f->narrow) {
@@ -91,7 +94,8 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
             in[k] = fold_term(f, &f->terms[t++], f->native, f->terms_buf[k % GATHERS]);
         void *to = t < f->n ? f->acc_buf : out;
         if (f->narrow)
-            f->narrow(to, t < f->n || as == f->acc, in, wide, (int)ways, t < f->n ? 1 : f->by, (size_t)f->span.len);
+            f->narrow(to, t < f->n || as == f->acc, in, f->native == f->acc ? (int)ways : wide, (int)ways,
+                      t < f->n ? 1 : f->by, (size_t)f->span.len);
         else
             f->loop(to, in, (int)ways, (size_t)f->span.len);
         in[0] = to;
@@ -189,15 +193,15 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.terms = terms;
     f.n = n;
     f.acc = acc;
-    fold_choose(&f, op);
+    int stop = via ? via : acc, as = acc, goal = stop != acc ? stop : to;
+    fold_choose(&f, op, goal);
     const int64_t fit = span_most(terms, n, to, via, acc);
     fold_rows(&f, t, dst, to, fit);
     bool scales = f.narrow && div > 1;
     f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
-    int stop = via ? via : acc, as = acc;
     bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
-    if (!divides && f.narrow && (stops ? stop : to) == f.native) { /* the fold's own step rounds */
-        as = f.native;
+    if (!divides && f.narrow && goal == f.rounds) { /* the fold's own step rounds */
+        as = f.rounds;
         casts = to != as;
         stops = false;
     }
@@ -285,9 +289,8 @@ static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, c
         if (row < 0 || n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last)
             return false;
         do
-            if (!cast_many(dst + doff, t->stride[0][row], to, src + soff, t->stride[1][row], from, (size_t)n,
-                           (size_t)t->n[row]))
-                return false;
+            cast_many(dst + doff, t->stride[0][row], to, src + soff, t->stride[1][row], from, (size_t)n,
+                      (size_t)t->n[row]);
         while (next_turn(t, 3u << row, at, &doff, &soff));
         return true;
     }
@@ -334,9 +337,14 @@ void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int
     ops_identity(block, dtype, op);
     for (int64_t i = 1; i < room && i < count; i++)
         memcpy(block + (size_t)i * size, block, size);
-    while (span_next(&nest, &span, room)) {
+    /* Zeros are most often asked for, and memset writes them without reading the lines. */
+    bool even = size == 1 || !memcmp(block, block + 1, size - 1);
+    bool run = nest.loops == 1 && (nest.n[0] == 1 || t->stride[0][nest.of[0]] == (int64_t)size);
+    while (span_next(&nest, &span, even && run ? INT64_MAX : room)) {
         void *direct = span_direct(&nest, &span, dst, t->stride[0], size);
-        if (direct)
+        if (direct && even)
+            memset(direct, block[0], (size_t)span.len * size);
+        else if (direct)
             memcpy(direct, block, (size_t)span.len * size);
         else
             span_scatter(&nest, &span, dst, t->stride[0], block, size);

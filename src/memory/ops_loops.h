@@ -150,22 +150,23 @@ OPS_SAME(max_f64, f64, f64_max, SAME)
 
 #if KERNELS_LEVEL == KERNELS_PLAIN
 /* Narrow floats, folded in f32: see ops_narrow_loop. */
-#define NARROW_LOOP(op, T, f, end)                                                                             \
-    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, float by, \
-                         size_t n)                                                                             \
-    {                                                                                                          \
-        for (size_t i = 0; i < n; i++) {                                                                       \
-            raw_f32 r = wide_first ? ((const raw_f32 *)in[0])[i] : half_from_##T(((const raw_##T *)in[0])[i]); \
-            for (int k = 1; k < ways; k++)                                                                     \
-                r = f(r, half_from_##T(((const raw_##T *)in[k])[i]));                                          \
-            r = end(r);                                                                                        \
-            if (by != 1)                                                                                       \
-                r = by > 1 ? r / by : r * by;                                                                  \
-            if (wide_out)                                                                                      \
-                ((raw_f32 *)dst)[i] = r;                                                                       \
-            else                                                                                               \
-                ((raw_##T *)dst)[i] = half_to_##T(r);                                                          \
-        }                                                                                                      \
+#define NARROW_LOOP(op, T, f, end)                                                                                \
+    static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
+    {                                                                                                             \
+        for (size_t i = 0; i < n; i++) {                                                                          \
+            raw_f32 r = 0;                                                                                        \
+            for (int k = 0; k < ways; k++) {                                                                      \
+                raw_f32 x = k < wide ? ((const raw_f32 *)in[k])[i] : half_from_##T(((const raw_##T *)in[k])[i]);  \
+                r = k ? f(r, x) : x;                                                                              \
+            }                                                                                                     \
+            r = end(r);                                                                                           \
+            if (by != 1)                                                                                          \
+                r = by > 1 ? r / by : r * by;                                                                     \
+            if (wide_out)                                                                                         \
+                ((raw_f32 *)dst)[i] = r;                                                                          \
+            else                                                                                                  \
+                ((raw_##T *)dst)[i] = half_to_##T(r);                                                             \
+        }                                                                                                         \
     }
 #define NARROW_OTHERS(T)                   \
     NARROW_LOOP(prod, T, f32_mul, ONE_NAN) \

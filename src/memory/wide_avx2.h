@@ -50,15 +50,6 @@ static inline void wide_lower(wide_h *h, const wide_u *x)
         (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] & 0xffff), (__m256i)(x[1] & 0xffff)), 0xd8);
 }
 
-/* The upper halves, rounded to nearest even. */
-static inline void wide_round(wide_h *h, const wide_u *x)
-{
-    wide_u r[WIDE];
-    for (int i = 0; i < WIDE; i++)
-        r[i] = x[i] + 0x7fff + (x[i] >> 16 & 1);
-    wide_upper(h, r);
-}
-
 static inline bool wide_any_nan(const wide_f *x)
 {
     return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x[0], (__m256)x[1], _CMP_UNORD_Q)) != 0;

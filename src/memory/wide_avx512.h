@@ -45,15 +45,6 @@ static inline void wide_lower(wide_h *h, const wide_u *x)
     h[0] = (wide_h)_mm512_cvtepi32_epi16((__m512i)x[0]);
 }
 
-/* The upper halves, rounded to nearest even. */
-static inline void wide_round(wide_h *h, const wide_u *x)
-{
-    wide_u r[WIDE];
-    for (int i = 0; i < WIDE; i++)
-        r[i] = x[i] + 0x7fff + (x[i] >> 16 & 1);
-    wide_upper(h, r);
-}
-
 static inline bool wide_any_nan(const wide_f *x)
 {
     return _mm512_cmp_ps_mask((__m512)x[0], (__m512)x[0], _CMP_UNORD_Q) != 0;

@@ -75,6 +75,17 @@ static inline void load_bf16(wide_f *x, const unsigned char *p)
     wide_from_codes(x, h);
 }
 
+#if defined(__x86_64__)
+/* The upper halves, rounded to nearest even. */
+static inline void wide_round(wide_h *h, const wide_u *x)
+{
+    wide_u r[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        r[i] = x[i] + 0x7fff + (x[i] >> 16 & 1);
+    wide_upper(h, r);
+}
+#endif
+
 #ifndef WIDE_TO_BF16
 RAW_INLINE void wide_to_bf16(wide_h *h, const wide_f *x)
 {
@@ -217,14 +228,19 @@ RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(high), r));
 }
 
-RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f)
+RAW_INLINE void wide_halves(wide_h *high, wide_h *lower, const wide_f *x)
 {
-    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
     wide_u u[WIDE];
     for (int i = 0; i < WIDE; i++)
         u[i] = (wide_u)x[i];
     wide_upper(high, u);
     wide_lower(lower, u);
+}
+
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f)
+{
+    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
+    wide_halves(high, lower, x);
     wide_to_f8(p, x, high, lower, f);
 }
 
@@ -267,11 +283,7 @@ RAW_INLINE void wide_to_f8e8m0(unsigned char *p, const wide_h *high, const wide_
 static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
 {
     wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
-    wide_u u[WIDE];
-    for (int i = 0; i < WIDE; i++)
-        u[i] = (wide_u)x[i];
-    wide_upper(high, u);
-    wide_lower(lower, u);
+    wide_halves(high, lower, x);
     wide_to_f8e8m0(p, high, lower);
 }
 
@@ -377,6 +389,11 @@ WIDE_CAST(f8e5m2, f32, load_f8e5m2)
 WIDE_CAST(f8e8m0, f32, load_f8e8m0)
 WIDE_CAST(f8e8m0, f16, load_f8e8m0)
 #ifdef WIDE_ODD
+WIDE_CAST(f16, f64, load_f16)
+WIDE_CAST(bf16, f64, load_bf16)
+WIDE_CAST(f8e4m3, f64, load_f8e4m3)
+WIDE_CAST(f8e5m2, f64, load_f8e5m2)
+WIDE_CAST(f8e8m0, f64, load_f8e8m0)
 WIDE_CAST(f64, f16, load_f64)
 WIDE_BF16(f64, load_f64)
 WIDE_NARROW(f64, load_f64)
@@ -572,88 +589,95 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
 }
 
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
- * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. */
-#define WIDE_STEPS(op, T, any, take, load, exact, end, quick)                                                         \
-    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,        \
-                                   bool wide_first, int ways, float by)                                               \
-    {                                                                                                                 \
-        if (!wide_first && !wide_out && by == 1 && quick(d, in, at, ways))                                            \
-            return true;                                                                                              \
-        wide_f r[WIDE];                                                                                               \
-        if (wide_first)                                                                                               \
-            load_f32(r, in[0] + at * 4);                                                                              \
-        else                                                                                                          \
-            any(r, in[0] + at * size_##T);                                                                            \
-        for (int k = 1; k < ways; k++)                                                                                \
-            take##_##T(r, in[k] + at * size_##T);                                                                     \
-        wide_scale(r, by);                                                                                            \
-        if (wide_any_nan(r))                                                                                          \
-            return false;                                                                                             \
-        if (wide_out)                                                                                                 \
-            store_f32(d + at * 4, r);                                                                                 \
-        else                                                                                                          \
-            store_numbers_##T(d + at * size_##T, r);                                                                  \
-        return true;                                                                                                  \
-    }                                                                                                                 \
-    static __attribute__((noinline)) void op##_##T##_step(unsigned char *d, bool wide_out,                            \
-                                                          const unsigned char *const *in, size_t at, bool wide_first, \
-                                                          int ways, float by)                                         \
-    {                                                                                                                 \
-        wide_f r[WIDE];                                                                                               \
-        if (wide_first)                                                                                               \
-            load_f32(r, in[0] + at * 4);                                                                              \
-        else                                                                                                          \
-            load(r, in[0] + at * size_##T);                                                                           \
-        for (int k = 1; k < ways; k++)                                                                                \
-            exact##_##T(r, in[k] + at * size_##T);                                                                    \
-        for (int i = 0; i < WIDE; i++)                                                                                \
-            r[i] = end(r[i]);                                                                                         \
-        wide_scale(r, by);                                                                                            \
-        if (wide_out)                                                                                                 \
-            store_f32(d, r);                                                                                          \
-        else                                                                                                          \
-            store_##T(d, r);                                                                                          \
+ * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. The first
+ * `wide` runs are f32. */
+#define WIDE_STEPS(op, T, any, take, load, exact, end, quick)                                                     \
+    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,    \
+                                   int wide, int ways, float by)                                                  \
+    {                                                                                                             \
+        if (!wide && !wide_out && by == 1 && quick(d, in, at, ways))                                              \
+            return true;                                                                                          \
+        wide_f r[WIDE];                                                                                           \
+        if (wide)                                                                                                 \
+            load_f32(r, in[0] + at * 4);                                                                          \
+        else                                                                                                      \
+            any(r, in[0] + at * size_##T);                                                                        \
+        for (int k = 1; k < ways; k++)                                                                            \
+            if (k < wide)                                                                                         \
+                take##_f32(r, in[k] + at * 4);                                                                    \
+            else                                                                                                  \
+                take##_##T(r, in[k] + at * size_##T);                                                             \
+        wide_scale(r, by);                                                                                        \
+        if (wide_any_nan(r))                                                                                      \
+            return false;                                                                                         \
+        if (wide_out)                                                                                             \
+            store_f32(d + at * 4, r);                                                                             \
+        else                                                                                                      \
+            store_numbers_##T(d + at * size_##T, r);                                                              \
+        return true;                                                                                              \
+    }                                                                                                             \
+    static __attribute__((noinline)) void op##_##T##_step(                                                        \
+        unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, int wide, int ways, float by) \
+    {                                                                                                             \
+        wide_f r[WIDE];                                                                                           \
+        if (wide)                                                                                                 \
+            load_f32(r, in[0] + at * 4);                                                                          \
+        else                                                                                                      \
+            load(r, in[0] + at * size_##T);                                                                       \
+        for (int k = 1; k < ways; k++)                                                                            \
+            if (k < wide)                                                                                         \
+                exact##_f32(r, in[k] + at * 4);                                                                   \
+            else                                                                                                  \
+                exact##_##T(r, in[k] + at * size_##T);                                                            \
+        for (int i = 0; i < WIDE; i++)                                                                            \
+            r[i] = end(r[i]);                                                                                     \
+        wide_scale(r, by);                                                                                        \
+        if (wide_out)                                                                                             \
+            store_f32(d, r);                                                                                      \
+        else                                                                                                      \
+            store_##T(d, r);                                                                                      \
     }
 
 /* As in WIDE_ROWS, the last STEP elements are folded first and stored last: dst may be one of the runs. */
-#define WIDE_FOLD(op, T)                                                                                       \
-    static void op##_##T(void *dst, bool wide_out, const void *const *in, bool wide_first, int ways, float by, \
-                         size_t n)                                                                             \
-    {                                                                                                          \
-        const unsigned char *p[OPS_WAYS];                                                                      \
-        unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                       \
-        const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP;                                         \
-        for (int k = 0; k < ways; k++)                                                                         \
-            p[k] = in[k];                                                                                      \
-        if (n < STEP) {                                                                                        \
-            memset(pad, 0, sizeof pad);                                                                        \
-            for (int k = 0; k < ways; k++) {                                                                   \
-                wide_copy(pad[k], p[k], n *(k || !wide_first ? size_##T : 4));                                 \
-                p[k] = pad[k];                                                                                 \
-            }                                                                                                  \
-            op##_##T##_step(last, wide_out, p, 0, wide_first, ways, by);                                       \
-            wide_copy(d, last, n *dsize);                                                                      \
-            return;                                                                                            \
-        }                                                                                                      \
-        if (rest)                                                                                              \
-            op##_##T##_step(last, wide_out, p, n - STEP, wide_first, ways, by);                                \
-        for (size_t at = 0; at + STEP <= n;) {                                                                 \
-            if (ways == 4 && !wide_first && !wide_out)                                                         \
-                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 4, by))                        \
-                    at += STEP;                                                                                \
-            else if (ways == 2 && !wide_first && !wide_out)                                                    \
-                while (at + STEP <= n && op##_##T##_try(d, false, p, at, false, 2, by))                        \
-                    at += STEP;                                                                                \
-            else                                                                                               \
-                while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide_first, ways, by))             \
-                    at += STEP;                                                                                \
-            if (at + STEP <= n) {                                                                              \
-                op##_##T##_step(d + at * dsize, wide_out, p, at, wide_first, ways, by);                        \
-                at += STEP;                                                                                    \
-            }                                                                                                  \
-        }                                                                                                      \
-        if (rest)                                                                                              \
-            memcpy(d + (n - STEP) * dsize, last, STEP * dsize);                                                \
+#define WIDE_TRIES(op, T, wide_out, wide, ways)                                  \
+    while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by)) \
+    at += STEP
+#define WIDE_FOLD(op, T)                                                                                          \
+    static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
+    {                                                                                                             \
+        const unsigned char *p[OPS_WAYS];                                                                         \
+        unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                          \
+        const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP;                                            \
+        for (int k = 0; k < ways; k++)                                                                            \
+            p[k] = in[k];                                                                                         \
+        if (n < STEP) {                                                                                           \
+            memset(pad, 0, sizeof pad);                                                                           \
+            for (int k = 0; k < ways; k++) {                                                                      \
+                wide_copy(pad[k], p[k], n *(k < wide ? 4 : size_##T));                                            \
+                p[k] = pad[k];                                                                                    \
+            }                                                                                                     \
+            op##_##T##_step(last, wide_out, p, 0, wide, ways, by);                                                \
+            wide_copy(d, last, n *dsize);                                                                         \
+            return;                                                                                               \
+        }                                                                                                         \
+        if (rest)                                                                                                 \
+            op##_##T##_step(last, wide_out, p, n - STEP, wide, ways, by);                                         \
+        for (size_t at = 0; at + STEP <= n;) {                                                                    \
+            if (ways == 4 && !wide && !wide_out)                                                                  \
+                WIDE_TRIES(op, T, false, 0, 4);                                                                   \
+            else if (ways == 2 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 2);                                                                   \
+            else if (wide == ways && !wide_out)                                                                   \
+                WIDE_TRIES(op, T, false, OPS_WAYS, ways);                                                         \
+            else                                                                                                  \
+                WIDE_TRIES(op, T, wide_out, wide, ways);                                                          \
+            if (at + STEP <= n) {                                                                                 \
+                op##_##T##_step(d + at * dsize, wide_out, p, at, wide, ways, by);                                 \
+                at += STEP;                                                                                       \
+            }                                                                                                     \
+        }                                                                                                         \
+        if (rest)                                                                                                 \
+            memcpy(d + (n - STEP) * dsize, last, STEP * dsize);                                                   \
     }
 
 /* Less than STEP elements: two copies of a power of two each, which may overlap. */
@@ -680,6 +704,15 @@ RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes
 #ifndef WIDE_QUICK
 #define wide_quick_min wide_min
 #define wide_quick_max wide_max
+#endif
+
+WIDE_TAKE(take_sum, f32, load_f32, r[i] + x[i])
+WIDE_TAKE(take_prod, f32, load_f32, r[i] * x[i])
+#ifndef WIDE_QUICK
+WIDE_TAKE(take_min, f32, load_f32, wide_min(r[i], x[i]))
+WIDE_TAKE(take_max, f32, load_f32, wide_max(r[i], x[i]))
+#define quick_min_f32 take_min_f32
+#define quick_max_f32 take_max_f32
 #endif
 
 /* In a sum or product a NaN need not become quiet first: the NaN of the result is always the same. `any` loads NaNs as
@@ -713,36 +746,13 @@ RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes
 #define load_f8e4m3sat load_f8e4m3
 #define load_f8e5m2sat load_f8e5m2
 
-#ifdef WIDE_ADD_F16
-RAW_INLINE void take_sum_f16(wide_f *r, const unsigned char *p)
-{
-    wide_h h[WIDE_HALVES];
-    wide_load16(h, p);
-    wide_add_f16(r, h);
-}
-#else
-WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
-#endif
-WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
-WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
-WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
-WIDE_TAKE(take_sum, f8e4m3sat, load_f8e4m3, r[i] + x[i])
-WIDE_TAKE(take_sum, f8e5m2sat, load_f8e5m2, r[i] + x[i])
-WIDE_FOLDS(f16, load_f16, wide_none, wide_none)
-WIDE_FOLDS(bf16, load_any_bf16, wide_none, wide_none)
-WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
-WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
-WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)
-WIDE_FOLDS(f8e5m2sat, load_f8e5m2, least_f8e5m2sat, most_f8e5m2sat)
-WIDE_OTHERS(f8e8m0, load_f8e8m0, least_f8e8m0, most_f8e8m0)
-
-/* The same for f32 and f64, if min and max have these instructions. */
+/* Min and max of f32 and f64, if there are instructions for them. */
 #ifdef WIDE_QUICK
 #define WIDE_F32_END(op)                                                        \
     WIDE_END(op, f32, load_f32, wide_none)                                      \
     static void op##_wide(void *dst, const void *const *in, int ways, size_t n) \
     {                                                                           \
-        op##_f32(dst, true, in, true, ways, 1, n);                              \
+        op##_f32(dst, true, in, 1, ways, 1, n);                                 \
     }
 WIDE_F32_END(min) /* NOLINT(bugprone-branch-clone): f32 is its own wide dtype */
 WIDE_F32_END(max) /* NOLINT(bugprone-branch-clone): as above */
@@ -766,4 +776,28 @@ WIDE_F32_END(max) /* NOLINT(bugprone-branch-clone): as above */
 WIDE_F64_END(min)
 WIDE_F64_END(max)
 #endif
+
+#ifdef WIDE_ADD_F16
+RAW_INLINE void take_sum_f16(wide_f *r, const unsigned char *p)
+{
+    wide_h h[WIDE_HALVES];
+    wide_load16(h, p);
+    wide_add_f16(r, h);
+}
+#else
+WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
+#endif
+WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e4m3sat, load_f8e4m3, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e5m2sat, load_f8e5m2, r[i] + x[i])
+WIDE_FOLDS(f16, load_f16, wide_none, wide_none)
+WIDE_FOLDS(bf16, load_any_bf16, wide_none, wide_none)
+WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
+WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2sat, load_f8e5m2, least_f8e5m2sat, most_f8e5m2sat)
+WIDE_OTHERS(f8e8m0, load_f8e8m0, least_f8e8m0, most_f8e8m0)
+
 #endif

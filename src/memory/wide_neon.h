@@ -138,6 +138,14 @@ static inline void load_f64(wide_f *x, const unsigned char *p)
     }
 }
 
+static inline void store_f64(unsigned char *p, const wide_f *x)
+{
+    for (int i = 0; i < WIDE; i++) {
+        vst1q_u8(p + 32 * i, (uint8x16_t)vcvt_f64_f32(vget_low_f32((float32x4_t)x[i])));
+        vst1q_u8(p + 32 * i + 16, (uint8x16_t)vcvt_high_f64_f32((float32x4_t)x[i]));
+    }
+}
+
 /* The upper halves, rounded to nearest even. */
 static inline void wide_round(wide_h *h, const wide_u *x)
 {

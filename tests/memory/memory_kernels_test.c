@@ -230,28 +230,29 @@ static void narrow_folds_match_the_plain_kernels(void **state)
                 for (int round = 0; loop && round < 400; round++) {
                     size_t n = random_length(), d = upto(17), s[OPS_WAYS];
                     int w = 2 + (int)upto(OPS_WAYS - 1);
-                    bool wide_first = upto(2), wide_out = upto(2);
-                    float by = upto(2) ? 1 : 0.125f;
+                    int wide = (int[]){0, 1, w}[upto(3)];
+                    bool wide_first = wide, wide_out = upto(2);
+                    float by = (float[]){1, 0.125f, 3, 7, 1000003}[upto(5)];
                     const void *in[OPS_WAYS];
                     for (int i = 0; i < w; i++) {
                         s[i] = upto(17);
                         in[i] = src[i] + s[i];
-                        random_values(src[i] + s[i], i == 0 && wide_first ? WEFT_F32 : dtype, n);
+                        random_values(src[i] + s[i], i < wide ? WEFT_F32 : dtype, n);
                     }
                     for (size_t i = 0; i < ROOM; i++)
                         want[i] = got[i] = (unsigned char)i;
-                    plain(want + d, wide_out, in, wide_first, w, by, n);
-                    loop(got + d, wide_out, in, wide_first, w, by, n);
+                    plain(want + d, wide_out, in, wide, w, by, n);
+                    loop(got + d, wide_out, in, wide, w, by, n);
                     if (memcmp(want, got, ROOM) != 0)
                         fail_msg("%s: %s of %d runs of %zu %s", levels[k]->name, weft_op_name(op), w, n,
                                  weft_dtype_name(dtype));
                     size_t at = wide_out && wide_first ? 0
                                 : wide_out             ? (size_t)w
-                                : wide_first           ? upto(2)
+                                : wide_first           ? upto(wide == 1 ? 2 : 1)
                                                        : upto((size_t)w);
                     if (at == (size_t)w)
                         continue;
-                    loop(src[at] + s[at], wide_out, in, wide_first, w, by, n);
+                    loop(src[at] + s[at], wide_out, in, wide, w, by, n);
                     assert_memory_equal(src[at] + s[at], want + d, n * (wide_out ? 4 : weft_dtype_size(dtype)));
                 }
             }
