@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -118,6 +119,12 @@ static void name_row(struct row *r, const char *name, int64_t bytes)
 #define SIDES(r, s, d, ...) \
     (snprintf((r)->src, sizeof(r)->src, s, __VA_ARGS__), snprintf((r)->dst, sizeof(r)->dst, d, __VA_ARGS__))
 
+/* Of tensor i of n: 1 to 64 KiB, in an order that is not that of their sizes. */
+static int64_t tensor_bytes(int i, int n)
+{
+    return (int64_t)(1024 * exp2(6.0 * (i * 7919 % n) / n)) / 64 * 64;
+}
+
 /* All rows for n ranks and data of `all` bytes. */
 static int rows_of(struct row *r, int n, int64_t all)
 {
@@ -141,6 +148,11 @@ static int rows_of(struct row *r, int n, int64_t all)
     SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "f32[%" PRId64 ",%d/x] @x%d", all / 64 / n, 16 * n, n);
     name_row(&r[++k], "runs of 32 bytes", all);
     SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "f32[%" PRId64 ",%d/x] @x%d", all / 32 / n, 8 * n, n);
+    /* of 1 to 64 KiB, as many small as large ones by the logarithm of their sizes */
+    name_row(&r[++k], "2000 tensors, 31 MB", 0);
+    r[k].tensors = 2000;
+    for (int i = 0; i < r[k].tensors; i++)
+        r[k].bytes += tensor_bytes(i, r[k].tensors);
     name_row(&r[++k], "reduce-scatter", (all + all / n) / 2);
     SIDES(&r[k], "f32[%" PRId64 "] @x%d +sum(x)", "f32[%" PRId64 "/x] @x%d", all / 4 / n, n);
     name_row(&r[++k], "allreduce", all);
@@ -276,48 +288,98 @@ static void *take(weft_comm *c, size_t bytes)
     return memory;
 }
 
+/* The tensors of a row, and this rank's buffers: those of a side are in one allocation. */
+struct tensors {
+    int n;
+    weft_move *moves;
+    weft_view *side[2];
+    void *memory[2];
+};
+
+static weft_layout *parse(const char *text)
+{
+    weft_layout *l;
+    must(weft_layout_parse(text, &l));
+    return l;
+}
+
+static void take_side(struct tensors *t, const struct job *j, weft_comm *c, int side)
+{
+    size_t all = 0;
+    for (int i = 0; i < t->n; i++) {
+        weft_local local;
+        must(weft_layout_local(side ? t->moves[i].dst : t->moves[i].src, j->rank, &local));
+        t->side[side][i] = (weft_view)WEFT_VIEW_INIT;
+        t->side[side][i].bytes = (size_t)local.bytes;
+        t->side[side][i].memory = WEFT_MEMORY_CUDA;
+        all += (t->side[side][i].bytes + 255) / 256 * 256;
+    }
+    char *at = t->memory[side] = all ? take(c, all) : NULL;
+    for (int i = 0; i < t->n; i++) {
+        t->side[side][i].data = t->side[side][i].bytes ? at : NULL;
+        at += (t->side[side][i].bytes + 255) / 256 * 256;
+    }
+}
+
+static void take_tensors(struct tensors *t, const struct job *j, weft_comm *c, const struct row *r)
+{
+    t->n = r->tensors ? r->tensors : 1;
+    t->moves = calloc((size_t)t->n, sizeof *t->moves);
+    for (int i = 0; i < t->n; i++) {
+        char src[64], dst[64];
+        int64_t n = r->tensors ? tensor_bytes(i, r->tensors) / 4 : 0;
+        snprintf(src, sizeof src, "f32[%" PRId64 "] @x1=%d", n, i % j->ranks);
+        snprintf(dst, sizeof dst, "f32[%" PRId64 "] @x1=%d", n, (i + 1) % j->ranks);
+        t->moves[i].src = parse(r->tensors ? src : r->src);
+        t->moves[i].dst = parse(r->tensors ? dst : r->dst);
+    }
+    for (int side = 0; side < 2; side++) {
+        t->side[side] = calloc((size_t)t->n, sizeof **t->side);
+        take_side(t, j, c, side);
+    }
+}
+
+static void give_tensors(struct tensors *t, weft_comm *c)
+{
+    for (int side = 0; side < 2; side++) {
+        weft_comm_free(c, t->memory[side]);
+        free(t->side[side]);
+    }
+    for (int i = 0; i < t->n; i++) {
+        weft_layout_free((weft_layout *)(uintptr_t)t->moves[i].src);
+        weft_layout_free((weft_layout *)(uintptr_t)t->moves[i].dst);
+    }
+    free(t->moves);
+}
+
 static void do_row(const struct job *j, weft_comm *c, void *stream, const struct row *r)
 {
-    weft_layout *src, *dst;
     weft_plan *plan;
     weft_exec *x;
-    weft_local from, to;
     struct figures f;
+    struct tensors t;
     if (j->o->only && !strstr(r->name, j->o->only))
         return;
-    must(weft_layout_parse(r->src, &src));
-    must(weft_layout_parse(r->dst, &dst));
-    weft_move move = {.src = src, .dst = dst};
+    take_tensors(&t, j, c, r);
     weft_machine machine = WEFT_MACHINE_INIT;
     must(weft_comm_machine(c, &machine));
     weft_lower_opts opts = WEFT_LOWER_OPTS_INIT;
     opts.machine = &machine;
-    must(weft_lower(&move, 1, j->rank, &opts, &plan));
-    must(weft_layout_local(src, j->rank, &from));
-    must(weft_layout_local(dst, j->rank, &to));
-    weft_view in = WEFT_VIEW_INIT, out = WEFT_VIEW_INIT;
-    in.bytes = (size_t)from.bytes;
-    out.bytes = (size_t)to.bytes;
-    in.memory = out.memory = WEFT_MEMORY_CUDA;
-    in.data = in.bytes ? take(c, in.bytes) : NULL;
-    out.data = out.bytes ? take(c, out.bytes) : NULL;
+    must(weft_lower(t.moves, (size_t)t.n, j->rank, &opts, &plan));
     void *copies[2] = {NULL, NULL};
     for (int i = 0; i < 2 && !j->rank; i++)
         copies[i] = take(c, (size_t)r->bytes);
-    must(weft_bind(plan, c, &in, &out, NULL, &x));
+    must(weft_bind(plan, c, t.side[0], t.side[1], NULL, &x));
     measure(j, c, x, stream, copies, r, &f);
     f.graph = j->o->graphs ? measure_graph(j, c, x, stream, r) : 0;
     if (!j->rank)
         print_row(j, r, &f);
     weft_exec_close(x);
     must(weft_comm_barrier(c, WEFT_DEADLINE));
-    weft_comm_free(c, in.data);
-    weft_comm_free(c, out.data);
     for (int i = 0; i < 2; i++)
         weft_comm_free(c, copies[i]);
     weft_plan_free(plan);
-    weft_layout_free(src);
-    weft_layout_free(dst);
+    give_tensors(&t, c);
 }
 
 static void *do_rank(void *arg)
@@ -348,6 +410,8 @@ static void *do_rank(void *arg)
 
 static int run_threads(const struct options *o, int ranks, int number)
 {
+    /* Each rank has a stream, and streams that wait must not share queues of the hardware. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     pthread_t thread[RANKS];
     struct job jobs[RANKS];
     for (int r = 0; r < ranks; r++) {

@@ -140,10 +140,12 @@ else()
         list(GET WEFT_CUDA_ARCHS -1 arch)
         list(APPEND codes -gencode arch=compute_${arch},code=compute_${arch})
         set(device ${PROJECT_SOURCE_DIR}/src/device)
+        file(GLOB bodies CONFIGURE_DEPENDS ${device}/body*.h)
         add_custom_command(OUTPUT ${fatbin}
-            COMMAND ${WEFT_NVCC} -std=c++17 -O3 -fmad=false ${codes} -fatbin
+            COMMAND ${WEFT_NVCC} -std=c++17 -O3 -fmad=false -Xfatbin=-compress-all ${codes} -fatbin
                 -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -o ${fatbin} ${device}/cuda/kernels.cu
-            DEPENDS ${device}/cuda/kernels.cu ${device}/body.h ${device}/item.h ${device}/device_table.h ${device}/device.h
+            DEPENDS ${device}/cuda/kernels.cu ${device}/cuda/gate.h ${bodies} ${device}/item.h
+                ${device}/device_table.h ${device}/device.h
                 ${PROJECT_SOURCE_DIR}/src/memory/half.h
             COMMENT "Compiling CUDA kernels" VERBATIM)
         file(GLOB sources CONFIGURE_DEPENDS ${device}/cuda/*.c)

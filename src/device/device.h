@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 3
+#define DEVICE_ABI 4
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -48,6 +48,23 @@ struct device_facts {
 struct device_word {
     uint64_t at; /* its address on the device */
     uint32_t value;
+};
+
+/* Words that get the same value: in device memory, where kernels look at them all the time, and in host memory, where
+ * hosts do so, and kernels now and then. Word i of n is at `near` in device memory, or that far behind address i of a
+ * list in device memory. The first `hosts` of them are in host memory that was pinned, `stride` bytes apart. */
+struct device_words {
+    uint64_t list; /* 0: there is one word, or none */
+    uint64_t near, at;
+    uint32_t n, hosts, stride;
+    uint32_t value, host_value; /* host_value: what is awaited in host memory */
+};
+
+/* What a kernel does with words by itself. It writes `come`. It waits for each of `awaited` until one of its places
+ * has reached the value: (int32_t)(word - value) >= 0. At its end it writes `reset`, and then `told`. Those that see a
+ * word in device memory find it written in host memory, too. */
+struct device_gate {
+    struct device_words come, awaited, reset, told;
 };
 
 /* One start of a kernel; device_table makes them (device_table.h). */
@@ -100,10 +117,16 @@ struct device_ops {
     /* Work behind it in the stream waits until (int32_t)(word - value) >= 0 for all words. */
     int (*await)(struct device *d, void *stream, const struct device_word *words, size_t n);
     int (*signal)(struct device *d, void *stream, const struct device_word *words, size_t n); /* writes the words */
+    /* A kernel that does nothing but what the gate says. A gate that awaits words is for ranks whose kernels can run
+     * while it waits: threads of one process, and processes under MPS. */
+    int (*meet)(struct device *d, void *stream, const struct device_gate *g);
     /* Copies between addresses of the host and of the device, either way. If host memory is not pinned, the call
      * returns when the copy is done, after all that was queued before it; it cannot be captured. */
     int (*copy)(struct device *d, void *stream, void *dst, const void *src, size_t bytes);
-    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l);
+    /* `gate`: NULL, or what the kernel does besides. Each of its blocks waits, so they must be few, and not all kernels
+     * can do it: device_table_gated. `count` is then a word of device memory that is 0 between launches. */
+    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
+                  const struct device_gate *gate, uint64_t count);
 };
 
 /* ---- device.c ---- */

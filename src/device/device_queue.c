@@ -1,6 +1,7 @@
 #include "device/device_queue.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -8,6 +9,9 @@ struct device_queue {
     struct device *device;
     struct device_table *table;
     void *memory; /* the table, on the device */
+    size_t count; /* where the word for gates is behind the table; what is attached follows it */
+    void *attached;
+    size_t bytes; /* of it */
     const struct device_launch *launches;
     size_t n;
 };
@@ -27,37 +31,76 @@ int device_queue_add(struct device_queue *q, const struct device_task *task)
     return device_table_add(q->table, task);
 }
 
-int device_queue_close(struct device_queue *q)
+int device_queue_attach(struct device_queue *q, const void *data, size_t bytes)
+{
+    q->attached = malloc(bytes);
+    if (!q->attached)
+        return error_nomem();
+    memcpy(q->attached, data, bytes);
+    q->bytes = bytes;
+    return 0;
+}
+
+uint64_t device_queue_attached(const struct device_queue *q)
+{
+    return (uint64_t)(uintptr_t)q->memory + q->count + 16;
+}
+
+static int copy_in(struct device_queue *q, const void *image, size_t bytes)
 {
     const struct device_ops *ops = q->device->ops;
-    int err = device_table_close(q->table);
-    if (err)
-        return err;
-    size_t bytes;
-    const void *image = device_table_image(q->table, &bytes);
-    q->launches = device_table_launches(q->table, &q->n);
-    if (!q->n)
-        return 0;
-    q->memory = ops->alloc(q->device, bytes);
-    if (!q->memory)
-        return error_set(WEFT_ENOMEM, "no memory on device %d for a table of %zu bytes", q->device->number, bytes);
     void *stream;
-    err = ops->stream_open(q->device, &stream);
+    int err = ops->stream_open(q->device, &stream);
     if (err)
         return err;
     err = ops->copy(q->device, stream, q->memory, image, bytes);
+    if (!err && q->bytes)
+        err = ops->copy(q->device, stream, (void *)(uintptr_t)device_queue_attached(q), q->attached, q->bytes);
     if (!err)
         err = ops->sync(q->device, stream);
     ops->stream_close(q->device, stream);
     return err;
 }
 
-int device_queue_run(struct device_queue *q, void *stream)
+int device_queue_close(struct device_queue *q)
 {
+    int err = device_table_close(q->table);
+    if (err)
+        return err;
+    size_t bytes;
+    const void *image = device_table_image(q->table, &bytes);
+    q->launches = device_table_launches(q->table, &q->n);
+    if (!q->n && !q->bytes)
+        return 0;
+    q->count = (bytes + 15) / 16 * 16;
+    q->memory = q->device->ops->alloc(q->device, q->count + 16 + q->bytes);
+    if (!q->memory)
+        return error_set(WEFT_ENOMEM, "no memory on device %d for a table of %zu bytes", q->device->number, bytes);
+    return copy_in(q, image, bytes);
+}
+
+static int launch(const struct device_queue *q, void *stream, size_t i, const struct device_gate *g)
+{
+    uint64_t table = (uint64_t)(uintptr_t)q->memory;
+    return q->device->ops->launch(q->device, stream, table, &q->launches[i], g, table + q->count);
+}
+
+int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g)
+{
+    struct device *d = q->device;
+    if (g && q->n == 1 && device_table_gated(q->launches))
+        return launch(q, stream, 0, g);
     int err = 0;
+    if (g && g->awaited.n) {
+        struct device_gate before = {.come = g->come, .awaited = g->awaited};
+        err = d->ops->meet(d, stream, &before);
+    }
     for (size_t i = 0; i < q->n && !err; i++)
-        err = q->device->ops->launch(q->device, stream, (uint64_t)(uintptr_t)q->memory, &q->launches[i]);
-    return err;
+        err = launch(q, stream, i, NULL);
+    if (err || !g)
+        return err;
+    struct device_gate after = {.reset = g->reset, .told = g->told};
+    return d->ops->meet(d, stream, &after);
 }
 
 uint32_t device_queue_launches(const struct device_queue *q)
@@ -72,5 +115,6 @@ void device_queue_free(struct device_queue *q)
     if (q->memory)
         q->device->ops->free(q->device, q->memory);
     device_table_free(q->table);
+    free(q->attached);
     free(q);
 }

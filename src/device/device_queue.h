@@ -6,9 +6,13 @@
 struct device_queue;
 int device_queue_new(struct device *d, struct device_queue **out);
 int device_queue_add(struct device_queue *q, const struct device_task *task);
+/* Data that gates need: it comes into device memory with the table. Before device_queue_close. */
+int device_queue_attach(struct device_queue *q, const void *data, size_t bytes);
+uint64_t device_queue_attached(const struct device_queue *q); /* its address on the device */
 /* All tasks are there: copies the table into device memory, and returns when it is there. */
 int device_queue_close(struct device_queue *q);
-int device_queue_run(struct device_queue *q, void *stream); /* queues all launches */
+/* Queues all launches, between the two halves of the gate; NULL: there is none. */
+int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g);
 uint32_t device_queue_launches(const struct device_queue *q);
 void device_queue_free(struct device_queue *q); /* NULL is fine; no run may be under way */
 #endif

@@ -22,6 +22,12 @@ enum device_kernel {
     DEVICE_KERNELS
 };
 
+/* Can the launch have a gate? */
+static inline bool device_table_gated(const struct device_launch *l)
+{
+    return l->blocks <= 32 && (l->kernel == DEVICE_COPY || l->kernel == DEVICE_CAST || l->kernel == DEVICE_FOLD);
+}
+
 struct device_operand {
     uint64_t at;           /* the address of its first element */
     const int64_t *stride; /* in bytes, one for each loop */

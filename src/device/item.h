@@ -21,17 +21,41 @@ struct device_loop {
 
 /* Forms of items. Casts and folds of the same kernel have a form each that compilers can unroll. */
 enum device_form {
-    FORM_COPY, /* DEVICE_COPY: units of `size` bytes */
-    FORM_FILL, /* DEVICE_COPY: writes `fill` */
-    FORM_F32_BF16,
-    FORM_F32_F16,
-    FORM_BF16_F32,
-    FORM_F16_F32, /* DEVICE_CAST: 4 elements a unit */
-    FORM_SUM_F32,
-    FORM_SUM_BF16,
-    FORM_SUM_F16,  /* DEVICE_FOLD: 16 bytes a unit */
-    FORM_ELEMENTS, /* DEVICE_CAST_ANY, DEVICE_FOLD_ANY: one element a unit */
-    FORM_TILES,    /* DEVICE_TRANSPOSE, DEVICE_TRANSPOSE_ANY: a tile a unit and block */
+    FORM_COPY,        /* DEVICE_COPY: units of `size` bytes */
+    FORM_FILL,        /* DEVICE_COPY: writes `fill` */
+    FORM_LANES4,      /* DEVICE_CAST: 4 elements a unit */
+    FORM_LANES8,      /* DEVICE_CAST: 8 elements a unit, of at most 2 bytes on both sides */
+    FORM_FOLD_F32,    /* DEVICE_FOLD: 4 elements of f32 a unit */
+    FORM_FOLD_THIN,   /* DEVICE_FOLD: 8 elements of a narrow float a unit */
+    FORM_FOLD_BITS,   /* DEVICE_FOLD: 16 bytes a unit, folded as `fold` says */
+    FORM_ELEMENTS,    /* DEVICE_CAST_ANY, DEVICE_FOLD_ANY: one element a unit */
+    FORM_TILES,       /* DEVICE_TRANSPOSE, DEVICE_TRANSPOSE_ANY: a tile a unit and block */
+    FORM_TILES_LANES, /* DEVICE_TRANSPOSE_ANY: the same, between floats of up to 4 bytes */
+};
+
+#define CAST_ELEMENTS 16 /* of a thread of DEVICE_CAST */
+
+/* Folds that need no cast, on the parts of 16 bytes. */
+enum device_fold {
+    FOLD_NONE,
+    FOLD_ADD8,
+    FOLD_ADD16,
+    FOLD_ADD32,
+    FOLD_AND,
+    FOLD_OR,
+    FOLD_XOR,
+    FOLD_MIN_I32,
+    FOLD_MAX_I32,
+    FOLD_MIN_U32,
+    FOLD_MAX_U32,
+    FOLD_ADD64, /* this one and those behind it: parts of 8 bytes */
+    FOLD_MIN_I64,
+    FOLD_MAX_I64,
+    FOLD_MIN_U64,
+    FOLD_MAX_U64,
+    FOLD_ADD_F64,
+    FOLD_MIN_F64,
+    FOLD_MAX_F64
 };
 
 struct device_item {
@@ -39,12 +63,14 @@ struct device_item {
     uint32_t units;             /* of all its boxes */
     uint8_t form, loops, size;  /* size: bytes of a unit of a copy, of an element of dst otherwise */
     uint8_t member;             /* the loop whose turns are the boxes, or ITEM_NONE */
-    uint8_t to, from, acc, via; /* dtypes; acc is never 0 where it is read, via may be */
+    uint8_t to, from, acc, via; /* dtypes; acc is never 0 where it is read, via may be; from: of all terms of a fold */
     uint8_t op, any;            /* any: addresses are not multiples of the elements' sizes */
     uint16_t rest;              /* elements of the last unit if it is not whole (copies: bytes); 0: it is whole */
     uint32_t terms;             /* of a fold */
     uint32_t more;              /* where the boxes (struct device_box) or the terms (struct device_term) are */
-    uint32_t pad;
+    uint8_t alike;              /* folds: all terms have the strides that the loops have for src */
+    uint8_t fold;               /* FORM_FOLD_BITS: enum device_fold */
+    uint16_t pad;
     uint64_t dst, src;
     union {
         int64_t div;   /* folds and casts: at most 1: none */

@@ -123,7 +123,7 @@ static int emit(struct device_table *t, const struct nest *w, uint32_t kernel, c
     if (!vec_room(&t->works, 1) || !vec_room(&t->loops, (size_t)w->loops) || !vec_room(&t->terms, w->sides))
         return error_nomem();
     const int last = w->loops - 1;
-    const bool tiles = item->form == FORM_TILES;
+    const bool tiles = item->form == FORM_TILES || item->form == FORM_TILES_LANES;
     uint64_t units = 1;
     struct work *work = &t->works.v[t->works.n++];
     *work = (struct work){.level = w->task->level, .kernel = kernel, .loop = t->loops.n, .term = t->terms.n};
@@ -134,7 +134,7 @@ static int emit(struct device_table *t, const struct nest *w, uint32_t kernel, c
             continue;
         work->inner = i == last && w->run;
         t->loops.v[t->loops.n++] =
-            (struct works_loop){n, {w->side[0].stride[i] * by, w->sides == 2 ? w->side[1].stride[i] * by : 0}};
+            (struct works_loop){n, {w->side[0].stride[i] * by, w->sides >= 2 ? w->side[1].stride[i] * by : 0}};
         units *= (uint64_t)n;
     }
     if (w->sides == 2 && !tiles && !item->rest && !is_fold(kernel))
@@ -219,10 +219,11 @@ static int add_copy(struct device_table *t, struct nest *w, struct device_item *
 }
 
 /* A copy or cast between sides that are contiguous along different loops. */
-static int add_turned(struct device_table *t, struct nest *w, struct device_item *item, int row, int column, bool moves)
+static int add_turned(struct device_table *t, struct nest *w, struct device_item *item, int row, int column, bool moves,
+                      bool lanes)
 {
-    const int64_t side = TILE_SIDE(moves ? item->size : 8);
-    item->form = FORM_TILES;
+    const int64_t side = TILE_SIDE(moves ? item->size : lanes ? 4 : 8);
+    item->form = lanes ? FORM_TILES_LANES : FORM_TILES;
     item->turned[0] = (uint32_t)w->n[row];
     item->turned[1] = (uint32_t)w->n[column];
     move_innermost(w, column);
@@ -260,13 +261,26 @@ static int casts_of(const struct nest *w, const struct device_item *item, int dt
     return n;
 }
 
-static int cast_form(int from, int to)
+/* Floats of up to 4 bytes. */
+static bool is_narrow(int dtype)
 {
-    if (from == WEFT_F32)
-        return to == WEFT_BF16 ? FORM_F32_BF16 : to == WEFT_F16 ? FORM_F32_F16 : FORM_ELEMENTS;
-    if (to == WEFT_F32)
-        return from == WEFT_BF16 ? FORM_BF16_F32 : from == WEFT_F16 ? FORM_F16_F32 : FORM_ELEMENTS;
-    return FORM_ELEMENTS;
+    return dtype_is_float(dtype) && dtype != WEFT_F64;
+}
+
+/* Is the cast one of body_lanes.h: is each value one of f32, or rounded to it? */
+static bool has_lanes(int from, int to)
+{
+    if (is_narrow(from))
+        return to != WEFT_U64 && to != WEFT_I64;
+    if (from == WEFT_F64 || from == WEFT_U32 || from == WEFT_I32)
+        return to == WEFT_F32;
+    return from != WEFT_U64 && from != WEFT_I64 && dtype_is_float(to);
+}
+
+/* Tiles of casts: floats that have a sign. */
+static bool tile_lanes(int from, int to)
+{
+    return is_narrow(from) && is_narrow(to) && from != WEFT_F8E8M0 && to != WEFT_F8E8M0;
 }
 
 /* Are runs of `lanes` elements whole, or is there one run, whose last unit may have fewer? */
@@ -286,6 +300,22 @@ static bool elements_aligned(const struct nest *w)
         if (!aligned(w, k, (uint64_t)w->side[k].size, w->loops))
             return false;
     return true;
+}
+
+static bool has_units(const struct nest *w, int64_t lanes)
+{
+    bool ok = whole(w, lanes);
+    for (size_t k = 0; k < w->sides && ok; k++)
+        ok = lanes_aligned(w, k, lanes);
+    return ok;
+}
+
+/* Elements of a unit of a cast; 0: the addresses or the lengths of runs do not allow more than one. */
+static int64_t cast_lanes(const struct nest *w)
+{
+    if (w->side[0].size <= 2 && w->side[1].size <= 2 && has_units(w, 8))
+        return 8;
+    return has_units(w, 4) ? 4 : 0;
 }
 
 /* One term: a copy or a cast, by tiles where the sides are contiguous along different loops. Otherwise threads walk
@@ -310,7 +340,8 @@ static int add_one_term(struct device_table *t, struct nest *w, struct device_it
     if (a >= 0 && b >= 0 && a != b) {
         if (w->n[a] >= TURNED && w->n[b] >= TURNED && w->n[a] < WORKS_MOST && w->n[b] < WORKS_MOST &&
             !(moves && item->any))
-            return add_turned(t, w, item, a, b, moves);
+            return add_turned(t, w, item, a, b, moves,
+                              !moves && !divides && !item->any && casts == 1 && tile_lanes(dtypes[0], dtypes[1]));
         const bool first = w->n[b] < w->n[a];
         move_innermost(w, first ? a : b);
         move_innermost(w, first ? b - (a < b) : a - (b < a));
@@ -324,36 +355,69 @@ static int add_one_term(struct device_table *t, struct nest *w, struct device_it
         item->any = 0;
         return add_copy(t, w, item);
     }
-    item->form = (uint8_t)(casts == 1 && !divides ? cast_form(dtypes[0], dtypes[1]) : FORM_ELEMENTS);
-    if (item->form == FORM_ELEMENTS || !whole(w, 4) || !lanes_aligned(w, 0, 4) || !lanes_aligned(w, 1, 4)) {
-        item->form = FORM_ELEMENTS;
+    const int64_t lanes = casts == 1 && !divides && has_lanes(dtypes[0], dtypes[1]) ? cast_lanes(w) : 0;
+    item->form = FORM_ELEMENTS;
+    if (!lanes)
         return emit(t, w, DEVICE_CAST_ANY, item, 1, 4);
-    }
-    item->rest = (uint16_t)(w->n[w->loops - 1] % 4);
-    return emit(t, w, DEVICE_CAST, item, 4, 1);
+    item->form = lanes == 8 ? FORM_LANES8 : FORM_LANES4;
+    item->rest = (uint16_t)(w->n[w->loops - 1] % lanes);
+    return emit(t, w, DEVICE_CAST, item, (uint32_t)lanes, (uint32_t)(CAST_ELEMENTS / lanes));
+}
+
+/* The fold of words that has the same result, or FOLD_NONE. */
+static int word_fold(int op, int dtype)
+{
+    static const uint8_t ints[4][3] = {[0] = {FOLD_ADD8},
+                                       [1] = {FOLD_ADD16},
+                                       [2] = {FOLD_ADD32, FOLD_MIN_I32, FOLD_MAX_I32},
+                                       [3] = {FOLD_ADD64, FOLD_MIN_I64, FOLD_MAX_I64}};
+    const int column = op == WEFT_SUM ? 0 : op == WEFT_MIN ? 1 : op == WEFT_MAX ? 2 : -1;
+    const size_t size = weft_dtype_size(dtype);
+    if (dtype == WEFT_BOOL || is_narrow(dtype))
+        return FOLD_NONE;
+    if (dtype == WEFT_F64)
+        return column < 0 ? FOLD_NONE : FOLD_ADD_F64 + column;
+    if (op == WEFT_BAND || op == WEFT_BOR || op == WEFT_BXOR)
+        return op == WEFT_BAND ? FOLD_AND : op == WEFT_BOR ? FOLD_OR : FOLD_XOR;
+    if (column < 0)
+        return FOLD_NONE;
+    const int fold = ints[size == 8 ? 3 : size / 2][column];
+    return column && fold && (dtype == WEFT_U32 || dtype == WEFT_U64) ? fold + FOLD_MIN_U32 - FOLD_MIN_I32 : fold;
 }
 
 /* The form of a fold that has one of its own, and how many elements its units have. */
-static int fold_form(const struct nest *w, const struct device_item *item, int64_t *lanes)
+static int fold_form(const struct nest *w, struct device_item *item, int64_t *lanes)
 {
     const int dtype = w->side[1].dtype, to = w->side[0].dtype;
-    if (item->op != WEFT_SUM || item->acc != WEFT_F32 || (item->via && item->via != to && item->via != WEFT_F32))
-        return FORM_ELEMENTS;
     for (size_t k = 2; k < w->sides; k++)
         if (w->side[k].dtype != dtype)
             return FORM_ELEMENTS;
-    if (to != WEFT_F32 && to != WEFT_BF16 && to != WEFT_F16)
+    if (item->via && item->via != to && item->via != item->acc)
         return FORM_ELEMENTS;
+    item->from = (uint8_t)dtype;
+    if (item->acc == dtype && to == dtype && !is_narrow(dtype)) {
+        item->fold = (uint8_t)word_fold(item->op, dtype);
+        *lanes = ITEM_BYTES / w->side[0].size;
+        return item->fold && item->u.div <= 1 && has_units(w, *lanes) ? FORM_FOLD_BITS : FORM_ELEMENTS;
+    }
+    if (item->acc != WEFT_F32 || !tile_lanes(dtype, to) ||
+        (item->op != WEFT_SUM && item->op != WEFT_MIN && item->op != WEFT_MAX))
+        return FORM_ELEMENTS;
+    if (dtype == WEFT_F8E4M3SAT || dtype == WEFT_F8E5M2SAT) /* they are read as the others are */
+        item->from = dtype == WEFT_F8E4M3SAT ? WEFT_F8E4M3 : WEFT_F8E5M2;
     *lanes = dtype == WEFT_F32 ? 4 : 8;
-    for (size_t k = 0; k < w->sides; k++)
-        if (!lanes_aligned(w, k, *lanes))
-            return FORM_ELEMENTS;
-    if (!whole(w, *lanes))
+    if (dtype == WEFT_F32 && to != WEFT_F32 && to != WEFT_BF16 && to != WEFT_F16)
         return FORM_ELEMENTS;
-    return dtype == WEFT_F32    ? FORM_SUM_F32
-           : dtype == WEFT_BF16 ? FORM_SUM_BF16
-           : dtype == WEFT_F16  ? FORM_SUM_F16
-                                : FORM_ELEMENTS;
+    return !has_units(w, *lanes) ? FORM_ELEMENTS : dtype == WEFT_F32 ? FORM_FOLD_F32 : FORM_FOLD_THIN;
+}
+
+/* Do all terms have the same strides? */
+static bool terms_alike(const struct nest *w)
+{
+    for (size_t k = 2; k < w->sides; k++)
+        if (w->loops && memcmp(w->side[k].stride, w->side[1].stride, (size_t)w->loops * sizeof *w->side[1].stride) != 0)
+            return false;
+    return true;
 }
 
 static int add_fold(struct device_table *t, struct nest *w, struct device_item *item)
@@ -362,6 +426,7 @@ static int add_fold(struct device_table *t, struct nest *w, struct device_item *
     item->size = (uint8_t)w->side[0].size;
     item->any = !elements_aligned(w);
     item->form = (uint8_t)fold_form(w, item, &lanes);
+    item->alike = terms_alike(w);
     if (item->form == FORM_ELEMENTS)
         return emit(t, w, DEVICE_FOLD_ANY, item, 1, 1);
     item->rest = (uint16_t)(w->n[w->loops - 1] % lanes);

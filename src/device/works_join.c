@@ -63,7 +63,10 @@ static int join(struct device_table *t, const struct candidate *c, size_t n)
         t->boxes.v[t->boxes.n++] = (struct device_box){c[i].work->item.dst, c[i].work->item.src};
         c[i].work->gone = i > 0;
     }
-    const int64_t each = w->kernel == DEVICE_COPY ? ITEM_BYTES / w->item.size : w->kernel == DEVICE_CAST ? 1 : 4;
+    const int64_t each = w->kernel == DEVICE_COPY      ? ITEM_BYTES / w->item.size
+                         : w->item.form == FORM_LANES4 ? CAST_ELEMENTS / 4
+                         : w->item.form == FORM_LANES8 ? CAST_ELEMENTS / 8
+                                                       : 4;
     w->loop = at;
     w->item.member = (uint8_t)outer;
     w->item.loops++;

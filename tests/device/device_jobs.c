@@ -91,6 +91,89 @@ void jobs_make(struct job *j)
     }
 }
 
+/* ---- dense jobs ---- */
+
+/* Half of the values of f32 are at ties of narrower floats, or beside them. */
+static uint64_t dense_value(int dtype)
+{
+    uint64_t x = nests_value(dtype);
+    if (dtype != WEFT_F32 || nests_below(2))
+        return x;
+    const uint32_t exponent = 100 + (uint32_t)nests_below(48), up = 8 + (uint32_t)nests_below(15);
+    x = (uint64_t)nests_below(2) << 31 | (uint64_t)exponent << 23 | (uint64_t)nests_below(1 << 23);
+    x = x >> up << up;
+    return x + (uint64_t)nests_below(3) - (x & 0x7fffff ? 1 : 0);
+}
+
+static void dense_operand(const struct memory_tile *t, struct operand *o, int dtype, bool turned)
+{
+    const int64_t size = (int64_t)weft_dtype_size(dtype);
+    memset(o, 0, sizeof *o);
+    o->stride[t->loops - 1] = size;
+    if (t->loops == 2) {
+        o->stride[0] = turned ? size : t->n[1] * size;
+        o->stride[1] = turned ? t->n[0] * size : size;
+    }
+    o->bytes = memory_tile_count(t) * size;
+    o->data = malloc((size_t)o->bytes);
+    if (!o->data)
+        abort();
+    for (int64_t i = 0; i < o->bytes; i += size) {
+        uint64_t x = dense_value(dtype);
+        memcpy(o->data + i, &x, (size_t)size);
+    }
+}
+
+static void dense_finish(struct job *j, bool turned)
+{
+    dense_operand(&j->tile, &j->dst, j->to, false);
+    j->want = nests_twin(&j->dst);
+    for (uint32_t k = 0; k < j->terms; k++)
+        dense_operand(&j->tile, &j->term[k], j->dtype[k], turned);
+}
+
+/* Casts first, then the same turned, then folds. */
+bool jobs_make_dense(struct job *j, int64_t *at)
+{
+    const int64_t pairs = DTYPE_COUNT * DTYPE_COUNT, folds = DTYPE_COUNT * OP_COUNT * 4;
+    memset(j, 0, sizeof *j);
+    for (; *at < 2 * pairs + folds; ++*at) {
+        const int64_t number = *at;
+        const bool turned = number >= pairs && number < 2 * pairs;
+        const int from = 1 + (int)(number % DTYPE_COUNT);
+        if (dtype_is_complex(from))
+            continue;
+        nests_seed = (uint64_t)number * 31 + 7;
+        j->dtype[0] = from;
+        if (number < 2 * pairs) {
+            j->to = 1 + (int)(number / DTYPE_COUNT % DTYPE_COUNT);
+            if (dtype_is_complex(j->to) || !dtype_castable(from, j->to) || (turned && from != j->to && number % 5))
+                continue;
+            j->terms = 1;
+            j->tile.loops = turned ? 2 : 1;
+            j->tile.n[0] = turned ? 136 : 4096 + 1003;
+            j->tile.n[1] = 272;
+            dense_finish(j, turned);
+            return true;
+        }
+        const int64_t rest = (number - 2 * pairs) / DTYPE_COUNT;
+        j->op = 1 + (int)(rest % OP_COUNT);
+        j->acc = dtype_acc(from);
+        if (j->op == WEFT_AVG || !dtype_foldable(j->op, j->acc))
+            continue;
+        j->to = from == WEFT_F32 && rest / OP_COUNT == 3 ? WEFT_BF16 : from;
+        j->div = dtype_is_float(from) && rest / OP_COUNT == 2 ? 3 : 0;
+        j->terms = 2 + (uint32_t)(rest / OP_COUNT) * 2 + (uint32_t)nests_below(2);
+        for (uint32_t k = 0; k < j->terms; k++)
+            j->dtype[k] = from;
+        j->tile.loops = 1;
+        j->tile.n[0] = 4096 + 1003;
+        dense_finish(j, false);
+        return true;
+    }
+    return false;
+}
+
 static uint64_t place(const struct operand *o, uint64_t (*at)(const struct operand *o))
 {
     return (at ? at(o) : (uint64_t)(uintptr_t)o->data) + (uint64_t)o->first;

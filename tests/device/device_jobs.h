@@ -20,6 +20,9 @@ struct job {
 
 /* A job by nests_seed: all dtypes and ops, strides, misalignment. */
 void jobs_make(struct job *j);
+/* The next job, from number *at on, of those that take the kernels' own forms: aligned, one run or turned by tiles,
+ * every cast, and every fold. *at becomes its number. False: there are no more. */
+bool jobs_make_dense(struct job *j, int64_t *at);
 /* Adds it as a task. at() gives the device's address of an operand's data; NULL: it is where the host has it. */
 int jobs_add(struct job *j, struct device_table *t, uint64_t (*at)(const struct operand *o));
 /* Does it by memory/, into `want`. */

@@ -55,6 +55,28 @@ static void random_tasks_match_memory(void **state)
             fail_msg("kernel %d was launched %llu times only", k, (unsigned long long)launched[k]);
 }
 
+/* The forms that the kernels have for what is frequent: every cast, contiguous and turned, and every fold. */
+static void dense_tasks_match_memory(void **state)
+{
+    (void)state;
+    struct job job;
+    uint64_t before[DEVICE_KERNELS];
+    memcpy(before, launched, sizeof before);
+    for (int64_t i = 0; jobs_make_dense(&job, &i); i++) {
+        struct device_table *t = device_table_new();
+        assert_non_null(t);
+        assert_int_equal(jobs_add(&job, t, NULL), 0);
+        table_run(t);
+        device_table_free(t);
+        jobs_host(&job);
+        assert_int_equal(jobs_check(&job), 0);
+        jobs_free(&job);
+    }
+    for (int k = 0; k < DEVICE_KERNELS; k++)
+        if (launched[k] - before[k] < 10)
+            fail_msg("kernel %d was launched %llu times only", k, (unsigned long long)(launched[k] - before[k]));
+}
+
 /* A matrix of rows x columns, cut by rows on one side and by columns on the other, as when a sharding changes: the
  * pieces of thin columns are joined. */
 static void columns(int64_t rows, int64_t columns, int ranks, int from, int to, bool back)
@@ -167,9 +189,8 @@ static void empty_tasks_make_no_launch(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_tasks_match_memory),
-        cmocka_unit_test(thin_columns_are_joined),
-        cmocka_unit_test(large_tasks_are_cut),
+        cmocka_unit_test(random_tasks_match_memory),  cmocka_unit_test(dense_tasks_match_memory),
+        cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
         cmocka_unit_test(empty_tasks_make_no_launch),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/body.h"
+#include "device/cuda/gate.h"
 
 #define CALL __attribute__((visibility("default"))) CUresult CUDAAPI
 #define MOST 256 /* allocations and registrations */
@@ -128,16 +129,27 @@ CALL cuModuleUnload(CUmodule m)
 {
     return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+/* Functions: a kernel's number and 1, or GATED; and the one that has a gate alone. */
+enum { GATED = 100, MEET = 200 };
+
 CALL cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     static const char *const names[DEVICE_KERNELS] = {"copy",     "cast",      "cast_any",     "fold",
                                                       "fold_any", "transpose", "transpose_any"};
+    size_t n;
     (void)m;
-    for (int k = 0; k < DEVICE_KERNELS; k++)
-        if (!strncmp(name, "weft_device_", 12) && !strcmp(name + 12, names[k])) {
-            *f = (CUfunction)(uintptr_t)(k + 1);
-            return CUDA_SUCCESS;
-        }
+    if (!strcmp(name, "weft_device_meet")) {
+        *f = (CUfunction)(uintptr_t)MEET;
+        return CUDA_SUCCESS;
+    }
+    for (int k = 0; k < DEVICE_KERNELS; k++) {
+        n = strlen(names[k]);
+        if (strncmp(name, "weft_device_", 12) || strncmp(name + 12, names[k], n) ||
+            (name[12 + n] && strcmp(name + 12 + n, "_gated")))
+            continue;
+        *f = (CUfunction)(uintptr_t)(k + (name[12 + n] ? GATED : 1));
+        return CUDA_SUCCESS;
+    }
     return CUDA_ERROR_NOT_FOUND;
 }
 CALL cuFuncLoad(CUfunction f)
@@ -145,19 +157,53 @@ CALL cuFuncLoad(CUfunction f)
     NEEDS_CONTEXT;
     return f ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+static uint32_t *near_word(const struct device_words *w, uint32_t i)
+{
+    return (uint32_t *)(uintptr_t)(w->near + (w->list ? ((const uint64_t *)(uintptr_t)w->list)[i] : 0));
+}
+static uint32_t *host_word(const struct device_words *w, uint32_t i)
+{
+    return (uint32_t *)(uintptr_t)(w->at + (uint64_t)i * w->stride);
+}
+static void write_words(const struct device_words *w)
+{
+    for (uint32_t i = 0; i < w->hosts; i++)
+        *host_word(w, i) = w->value;
+    for (uint32_t i = 0; i < w->n; i++)
+        *near_word(w, i) = w->value;
+}
+/* Nobody else works while a kernel runs here, so a word that is not there yet never comes. */
+static bool words_are_there(const struct device_words *w)
+{
+    for (uint32_t i = 0; i < w->n; i++)
+        if ((int32_t)(*near_word(w, i) - w->value) < 0 && (int32_t)(*host_word(w, i) - w->host_value) < 0)
+            return false;
+    return true;
+}
 CALL cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
                     unsigned shared, CUstream s, void **arguments, void **extra)
 {
     NEEDS_CONTEXT;
     if (y * z * ty * tz != 1 || threads != DEVICE_THREADS || shared || extra || !s)
         return CUDA_ERROR_INVALID_VALUE;
-    struct device_launch l = {.kernel = (uint32_t)((uintptr_t)f - 1), .blocks = x};
+    const uintptr_t which = (uintptr_t)f;
+    struct device_launch l = {.kernel = (uint32_t)(which - (which < GATED ? 1 : GATED)), .blocks = x};
+    const struct gate *gate = which < GATED ? NULL : arguments[3];
     uint64_t table;
+    if (gate) {
+        write_words(&gate->words.come);
+        if (!words_are_there(&gate->words.awaited))
+            return CUDA_ERROR_LAUNCH_TIMEOUT;
+    }
     memcpy(&table, arguments[0], sizeof table);
     memcpy(&l.first, arguments[1], sizeof l.first);
     memcpy(&l.n, arguments[2], sizeof l.n);
-    for (uint32_t block = 0; block < x; block++)
+    for (uint32_t block = 0; block < x && which != MEET; block++)
         device_body_block((const void *)(uintptr_t)table, &l, block);
+    if (gate) {
+        write_words(&gate->words.reset);
+        write_words(&gate->words.told);
+    }
     return CUDA_SUCCESS;
 }
 CALL cuMemAlloc(CUdeviceptr *at, size_t bytes)

@@ -1,5 +1,6 @@
 /* The kernels on a real GPU, through weft_cuda.so; run by hand where there is one.
- *   gpu_bodies check [N]     N random tables (2000), compared with memory/ bit by bit
+ *   gpu_bodies check [N]     N random tables (2000), compared with memory/ bit by bit,
+ *                            and each cast and fold that the kernels have forms for
  *   gpu_bodies calls         memory, sharing inside the process, pins and words
  *   gpu_bodies speed [MIB]   speed of copies, casts, folds and transposes (256 MiB), in % of a copy by CUDA itself that
  *                            reads and writes as many bytes; medians of rounds that take turns
@@ -29,6 +30,7 @@ static void must(int e, const char *what)
 /* ---- check ---- */
 
 #define ARENA ((size_t)256 << 20)
+#define CHECK_MOST 12 /* jobs of a table */
 static unsigned char *arena;
 static size_t arena_used;
 static uint64_t last_at; /* of the operand that was placed last */
@@ -45,51 +47,63 @@ static uint64_t place(const struct operand *o)
     return last_at = (uint64_t)(uintptr_t)at;
 }
 
+/* Runs n jobs in one table. Returns how many of them are wrong. */
+static int64_t check_table(struct job *jobs, int n, int64_t number)
+{
+    uint64_t at[CHECK_MOST];
+    int64_t wrong = 0;
+    arena_used = 0;
+    struct device_table *t = device_table_new();
+    must(t ? 0 : error_nomem(), "table");
+    for (int k = 0; k < n; k++) {
+        must(jobs_add(&jobs[k], t, place), "add");
+        at[k] = last_at; /* dst is placed after the terms */
+    }
+    must(device_table_close(t), "close");
+    size_t bytes, launches;
+    const void *image = device_table_image(t, &bytes);
+    const struct device_launch *l = device_table_launches(t, &launches);
+    unsigned char *table = arena + arena_used;
+    arena_used += bytes;
+    must(arena_used > ARENA ? error_set(WEFT_ENOMEM, "the arena is too small") : 0, "table");
+    must(ops->copy(device, stream, table, image, bytes), "copy of the table");
+    for (size_t k = 0; k < launches; k++)
+        must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k], NULL, 0), "launch");
+    for (int k = 0; k < n; k++)
+        must(ops->copy(device, stream, jobs[k].dst.data, (void *)(uintptr_t)at[k], (size_t)jobs[k].dst.bytes),
+             "copy back");
+    must(ops->sync(device, stream), "sync");
+    for (int k = 0; k < n; k++) {
+        jobs_host(&jobs[k]);
+        int64_t bad = jobs_check(&jobs[k]);
+        if (bad)
+            printf("table %lld, job %d: %lld wrong\n", (long long)number, k, (long long)bad);
+        wrong += bad != 0;
+        jobs_free(&jobs[k]);
+    }
+    device_table_free(t);
+    return wrong;
+}
+
 static int check(int64_t tables)
 {
-    enum { MOST = 12 };
-    static struct job jobs[MOST];
-    uint64_t at[MOST];
-    int64_t wrong = 0;
+    static struct job jobs[CHECK_MOST];
+    int64_t wrong = 0, dense = 0;
     arena = ops->alloc(device, ARENA);
     must(arena ? 0 : WEFT_ENOMEM, "alloc");
     for (int64_t i = 0; i < tables; i++) {
         nests_seed = (uint64_t)i * 7919 + 3;
-        arena_used = 0;
-        struct device_table *t = device_table_new();
-        must(t ? 0 : error_nomem(), "table");
-        int n = nests_below(4) ? 1 : 1 + (int)nests_below(MOST);
+        int n = nests_below(4) ? 1 : 1 + (int)nests_below(CHECK_MOST);
         for (int k = 0; k < n; k++) {
             jobs_make(&jobs[k]);
             jobs[k].level = (uint32_t)nests_below(3);
-            must(jobs_add(&jobs[k], t, place), "add");
-            at[k] = last_at; /* dst is placed after the terms */
         }
-        must(device_table_close(t), "close");
-        size_t bytes, launches;
-        const void *image = device_table_image(t, &bytes);
-        const struct device_launch *l = device_table_launches(t, &launches);
-        unsigned char *table = arena + arena_used;
-        arena_used += bytes;
-        must(arena_used > ARENA ? error_set(WEFT_ENOMEM, "the arena is too small") : 0, "table");
-        must(ops->copy(device, stream, table, image, bytes), "copy of the table");
-        for (size_t k = 0; k < launches; k++)
-            must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k]), "launch");
-        for (int k = 0; k < n; k++)
-            must(ops->copy(device, stream, jobs[k].dst.data, (void *)(uintptr_t)at[k], (size_t)jobs[k].dst.bytes),
-                 "copy back");
-        must(ops->sync(device, stream), "sync");
-        for (int k = 0; k < n; k++) {
-            jobs_host(&jobs[k]);
-            int64_t bad = jobs_check(&jobs[k]);
-            if (bad)
-                printf("table %lld, job %d: %lld wrong\n", (long long)i, k, (long long)bad);
-            wrong += bad != 0;
-            jobs_free(&jobs[k]);
-        }
-        device_table_free(t);
+        wrong += check_table(jobs, n, i);
     }
-    printf("%lld tables, %lld jobs wrong\n", (long long)tables, (long long)wrong);
+    for (int64_t i = 0; jobs_make_dense(&jobs[0], &i); i++, dense++)
+        wrong += check_table(jobs, 1, i);
+    printf("%lld random and %lld dense tables, %lld jobs wrong\n", (long long)tables, (long long)dense,
+           (long long)wrong);
     return wrong != 0;
 }
 
@@ -163,7 +177,83 @@ static void pin_calls(void)
     ops->unpin(device, p + 4 * page);
     must(ops->pin(device, p + page, 20 * page, &at[0]), "pin of what was given back");
     ops->unpin(device, p + page);
+    /* A copy of memory that is pinned in part, by two pins. */
+    unsigned char *there = ops->alloc(device, 12 * page);
+    must(ops->pin(device, p + 8 * page, 2 * page, &at[0]), "pin");
+    must(ops->pin(device, p + 10 * page, 3 * page, &at[1]), "pin");
+    for (size_t i = 0; i < 12 * page; i++)
+        p[5 * page + 100 + i] = (unsigned char)(i * 7 + i / 251);
+    must(ops->copy(device, stream, there, p + 5 * page + 100, 12 * page), "copy of memory that is pinned in part");
+    must(ops->sync(device, stream), "sync");
+    memset(p + 5 * page + 100, 0, 12 * page);
+    must(ops->copy(device, stream, p + 5 * page + 100, there, 12 * page), "copy to memory that is pinned in part");
+    must(ops->sync(device, stream), "sync");
+    for (size_t i = 0; i < 12 * page; i++)
+        expect(p[5 * page + 100 + i] == (unsigned char)(i * 7 + i / 251), "all pieces are copied");
+    ops->unpin(device, p + 8 * page);
+    ops->unpin(device, p + 10 * page);
+    ops->free(device, there);
     free(p);
+}
+
+/* Gates: of three ranks, of which this one has all words. A list of addresses, and words in both memories. */
+static void gate_calls(void)
+{
+    enum { RANKS = 3, STRIDE = 64, COME = 0, GONE = 128, BYTES = 100 };
+    const size_t page = 4096;
+    volatile uint32_t *host = aligned_alloc(page, page);
+    unsigned char *memory = ops->alloc(device, 8192), back[BYTES], text[BYTES];
+    uint64_t at, list[RANKS], base = (uintptr_t)memory + 4096, near[2 * RANKS];
+    memset((void *)(uintptr_t)host, 0, page);
+    must(ops->pin(device, (void *)(uintptr_t)host, page, &at), "pin");
+    for (int r = 0; r < RANKS; r++)
+        list[r] = base + (uint64_t)r * 256;
+    must(ops->copy(device, stream, memory, list, sizeof list), "copy of the list");
+    const uint64_t of = (uintptr_t)memory;
+    /* the others have come: one in device memory, one in host memory alone */
+    struct device_gate other = {.come = {.near = list[1] + COME, .n = 1, .value = 1}};
+    must(ops->meet(device, stream, &other), "meet");
+    must(ops->sync(device, stream), "sync");
+    host[2 * STRIDE / 4] = 2;
+    struct device_gate gate = {
+        .come = {.near = list[0] + COME, .at = at, .n = 1, .hosts = 1, .stride = STRIDE, .value = 1},
+        .awaited = {.list = of + 8,
+                    .near = COME,
+                    .at = at + STRIDE,
+                    .n = RANKS - 1,
+                    .stride = STRIDE,
+                    .value = 1,
+                    .host_value = 2},
+        .reset = {.list = of, .near = COME, .at = at, .n = RANKS, .hosts = RANKS, .stride = STRIDE, .value = 0},
+        .told = {.list = of + 8, .near = GONE, .n = RANKS - 1, .value = 5},
+    };
+    struct device_queue *q;
+    const int64_t n[1] = {BYTES}, stride[1] = {1};
+    struct device_operand from = {(uintptr_t)memory + 1024, stride, WEFT_U8};
+    struct device_task task = {
+        .loops = 1, .n = n, .dst = {(uintptr_t)memory + 2048, stride, WEFT_U8}, .terms = &from, .nterms = 1};
+    for (int i = 0; i < BYTES; i++)
+        text[i] = (unsigned char)(i + 3);
+    must(ops->copy(device, stream, memory + 1024, text, BYTES), "copy");
+    must(device_queue_new(device, &q), "queue");
+    must(device_queue_add(q, &task), "add");
+    must(device_queue_close(q), "close");
+    must(device_queue_run(q, stream, &gate), "a launch with a gate");
+    must(ops->copy(device, stream, back, memory + 2048, BYTES), "copy");
+    for (int r = 0; r < RANKS; r++) {
+        must(ops->copy(device, stream, &near[r], (void *)(uintptr_t)(list[r] + COME), 4), "copy");
+        must(ops->copy(device, stream, &near[RANKS + r], (void *)(uintptr_t)(list[r] + GONE), 4), "copy");
+    }
+    must(ops->sync(device, stream), "sync");
+    expect(!memcmp(back, text, BYTES), "the kernel behind the gate has done its work");
+    for (int r = 0; r < RANKS; r++) {
+        expect((uint32_t)near[r] == 0 && host[r * STRIDE / 4] == 0, "the gate has reset all words");
+        expect((uint32_t)near[RANKS + r] == (r ? 5 : 0), "the gate has told the others");
+    }
+    device_queue_free(q);
+    ops->unpin(device, (void *)(uintptr_t)host);
+    ops->free(device, memory);
+    free((void *)(uintptr_t)host);
 }
 
 static int calls(void)
@@ -175,6 +265,7 @@ static int calls(void)
            f.mps ? "MPS" : "no MPS");
     memory_calls();
     pin_calls();
+    gate_calls();
     return 0;
 }
 
@@ -210,12 +301,12 @@ static void measure(const char *name, struct device_queue *q, int64_t moved)
 {
     double mine[ROUNDS], theirs[ROUNDS], begin;
     must(device_queue_close(q), "close");
-    must(device_queue_run(q, stream), "run");
+    must(device_queue_run(q, stream, NULL), "run");
     must(ops->sync(device, stream), name);
     for (int r = 0; r < ROUNDS; r++) {
         begin = now();
         for (int k = 0; k < TIMES; k++)
-            must(device_queue_run(q, stream), name);
+            must(device_queue_run(q, stream, NULL), name);
         must(ops->sync(device, stream), name);
         mine[r] = (now() - begin) / TIMES;
         begin = now();
@@ -359,16 +450,27 @@ static int speed(int64_t mib)
     reshard("bf16 to f32, rows to columns, 8 ranks", 8192, 8, WEFT_F32, WEFT_BF16, false);
     reshard("f32 to bf16, thin, 8 ranks", 64, 8, WEFT_BF16, WEFT_F32, false);
     reshard("f32 to f8e4m3, rows to columns, 8 ranks", 8192, 8, WEFT_F8E4M3, WEFT_F32, false);
+    reshard("f8e4m3 to bf16, rows to columns, 8 ranks", 8192, 8, WEFT_BF16, WEFT_F8E4M3, false);
+    reshard("bf16 to f8e4m3, rows to columns, 8 ranks", 8192, 8, WEFT_F8E4M3, WEFT_BF16, false);
+    reshard("bf16 to f8e5m2sat, rows to columns, 8 ranks", 8192, 8, WEFT_F8E5M2SAT, WEFT_BF16, false);
+    reshard("f32 to i8, rows to columns, 8 ranks", 8192, 8, WEFT_I8, WEFT_F32, false);
+    reshard("f64 to f32, rows to columns, 8 ranks", 8192, 8, WEFT_F32, WEFT_F64, false);
     fold("sum of 8, f32", 8, WEFT_F32, WEFT_SUM, WEFT_F32);
     fold("sum of 8, bf16", 8, WEFT_BF16, WEFT_SUM, WEFT_F32);
     fold("sum of 2, f32", 2, WEFT_F32, WEFT_SUM, WEFT_F32);
     fold("max of 8, f32", 8, WEFT_F32, WEFT_MAX, WEFT_F32);
+    fold("max of 8, bf16", 8, WEFT_BF16, WEFT_MAX, WEFT_F32);
+    fold("sum of 8, f8e4m3", 8, WEFT_F8E4M3, WEFT_SUM, WEFT_F32);
+    fold("sum of 8, f64", 8, WEFT_F64, WEFT_SUM, WEFT_F64);
+    fold("sum of 8, i8", 8, WEFT_I8, WEFT_SUM, WEFT_I8);
     fold("sum of 8, i32", 8, WEFT_I32, WEFT_SUM, WEFT_I32);
     turn("transpose, f32", WEFT_F32, WEFT_F32);
     turn("transpose, f64", WEFT_F64, WEFT_F64);
     turn("transpose, bf16", WEFT_BF16, WEFT_BF16);
     turn("transpose, u8", WEFT_U8, WEFT_U8);
     turn("transpose, f32 to bf16", WEFT_BF16, WEFT_F32);
+    turn("transpose, bf16 to f32", WEFT_F32, WEFT_BF16);
+    turn("transpose, f32 to f8e4m3", WEFT_F8E4M3, WEFT_F32);
     many();
     ops->free(device, from);
     ops->free(device, to);

@@ -452,7 +452,7 @@ static void run_assisted(struct ranks_rank *r)
     struct random rnd = {(uint64_t)r->rank + 7};
     struct model m;
     RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
-    for (int seed = 0; seed < 24; seed++) {
+    for (int seed = 0; seed < test_rounds(24); seed++) {
         model_fill(&m, seed);
         if (seed % 3 == r->rank)
             linger(&rnd);
@@ -462,7 +462,7 @@ static void run_assisted(struct ranks_rank *r)
             RANKS_OK(r, weft_exec_test(m.exec, &done));
         RANKS_OK(r, weft_exec_wait(m.exec, 60 * SECOND));
         RANKS_CHECK(r, !model_wrong(&m, seed));
-        if (seed % 10 == 9)
+        if (seed % 5 == 4)
             RANKS_OK(r, weft_exec_rebind(m.exec, m.in, m.out));
     }
     model_free(&m);

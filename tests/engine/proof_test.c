@@ -9,6 +9,7 @@
 #include "support/conformance.h"
 #include "support/flips.h"
 #include "support/ranks.h"
+#include "support/share.h"
 
 /* Copies, casts of all kinds, folds, columns, many parts; in private memory and, where bits say so, in the comm's. */
 static const struct pair pairs[] = {
@@ -61,7 +62,8 @@ static void run_right(struct ranks_rank *r)
     RANKS_CHECK(r, strstr(text, "messages are checked"));
     RANKS_OK(r, weft_exec_explain(m.exec, true, text, sizeof text, &len));
     RANKS_CHECK(r, strstr(text, "\"checked\": true"));
-    for (int seed = 0; seed < 8; seed++) {
+    int rounds = test_rounds(8);
+    for (int seed = 0; seed < rounds; seed++) {
         model_fill(&m, seed);
         RANKS_OK(r, weft_exec_run(m.exec));
         RANKS_CHECK(r, !model_wrong(&m, seed));
@@ -70,7 +72,7 @@ static void run_right(struct ranks_rank *r)
     for (size_t s = 0; s < m.plan->nsteps; s++)
         recvs += m.plan->steps[s].kind == PLAN_RECV;
     RANKS_OK(r, weft_exec_stats(m.exec, &info));
-    RANKS_CHECK(r, recvs > 0 && info.checked == 8 * recvs);
+    RANKS_CHECK(r, recvs > 0 && info.checked == rounds * recvs);
     model_free(&m);
 }
 
@@ -122,7 +124,7 @@ static void run_large(struct ranks_rank *r)
     const struct pair *pair = r->arg;
     struct model m;
     RANKS_OK(r, model_make(&m, r, pair, 1, &(weft_lower_opts){.bucket = 0}));
-    for (int seed = 0; seed < 20; seed++) {
+    for (int seed = 0; seed < test_rounds(20); seed++) {
         model_fill(&m, seed);
         RANKS_OK(r, weft_exec_run(m.exec));
         RANKS_CHECK(r, !model_wrong(&m, seed));

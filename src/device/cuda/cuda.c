@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/gate.h"
 #include "weft.h"
 
 /* kernels.cu, as a fat binary. */
@@ -127,6 +128,15 @@ static int count(const char **why)
     return n;
 }
 
+static int load_kernel(struct cuda_device *d, const char *which, CUfunction *out)
+{
+    char name[64];
+    snprintf(name, sizeof name, "weft_device_%s", which);
+    int e = cuda_check(d, d->cu->cuModuleGetFunction(out, d->module, name), "finding a kernel");
+    /* not at its first launch, for which the driver may wait for streams that wait for this one */
+    return e ? e : cuda_check(d, d->cu->cuFuncLoad(*out), "loading a kernel");
+}
+
 static int load_kernels(struct cuda_device *d)
 {
     static const char *const names[DEVICE_KERNELS] = {
@@ -138,15 +148,18 @@ static int load_kernels(struct cuda_device *d)
         [DEVICE_TRANSPOSE] = "transpose",
         [DEVICE_TRANSPOSE_ANY] = "transpose_any",
     };
+    static const char *const gated[DEVICE_KERNELS] = {
+        [DEVICE_COPY] = "copy_gated",
+        [DEVICE_CAST] = "cast_gated",
+        [DEVICE_FOLD] = "fold_gated",
+    };
     int e = cuda_check(d, d->cu->cuModuleLoadData(&d->module, cuda_kernels), "loading the kernels");
-    for (int k = 0; k < DEVICE_KERNELS && !e; k++) {
-        char name[64];
-        snprintf(name, sizeof name, "weft_device_%s", names[k]);
-        e = cuda_check(d, d->cu->cuModuleGetFunction(&d->kernels[k], d->module, name), "finding a kernel");
-        if (!e) /* not at its first launch, for which the driver may wait for streams that wait for this one */
-            e = cuda_check(d, d->cu->cuFuncLoad(d->kernels[k]), "loading a kernel");
-    }
-    return e;
+    for (int k = 0; k < DEVICE_KERNELS && !e; k++)
+        e = load_kernel(d, names[k], &d->kernels[k]);
+    for (int k = 0; k < DEVICE_KERNELS && !e; k++)
+        if (gated[k])
+            e = load_kernel(d, gated[k], &d->gated[k]);
+    return e ? e : load_kernel(d, "meet", &d->meet);
 }
 
 static void device_end(struct cuda_device *d)
@@ -435,24 +448,53 @@ static int stream_signal(struct device *device, void *stream, const struct devic
     CALL(device, "writing a word", word_ops(d, stream, words, n, false));
 }
 
+/* CUDA refuses a copy whose host memory is pinned in part, or by several calls, as happens if rank threads pin pages
+ * next to it. Then it is done in pieces. */
+static CUresult copy_bytes(struct cuda_device *d, void *stream, uint64_t dst, uint64_t src, size_t bytes)
+{
+    CUresult r = bytes ? d->cu->cuMemcpyAsync(dst, src, bytes, stream) : CUDA_SUCCESS;
+    while (r == CUDA_ERROR_INVALID_VALUE && bytes) {
+        const size_t a = cuda_pin_piece(dst, bytes), b = cuda_pin_piece(src, bytes), piece = a < b ? a : b;
+        CUresult one = d->cu->cuMemcpyAsync(dst, src, piece, stream);
+        if (one)
+            return one;
+        dst += piece;
+        src += piece;
+        bytes -= piece;
+        r = bytes ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    }
+    return r;
+}
+
 static int stream_copy(struct device *device, void *stream, void *dst, const void *src, size_t bytes)
 {
-    CALL(device, "copying",
-         bytes ? d->cu->cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream)
-               : CUDA_SUCCESS);
+    CALL(device, "copying", copy_bytes(d, stream, (uintptr_t)dst, (uintptr_t)src, bytes));
 }
 
-static CUresult launch_kernel(struct cuda_device *d, void *stream, uint64_t table, const struct device_launch *l)
+/* The last argument is for kernels with a gate; others do not look at it. */
+static CUresult launch_kernel(struct cuda_device *d, void *stream, CUfunction kernel, uint64_t table,
+                              const struct device_launch *l, struct gate *gate)
 {
     uint32_t first = l->first, n = l->n;
-    void *arguments[] = {&table, &first, &n};
-    return d->cu->cuLaunchKernel(d->kernels[l->kernel], l->blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, arguments,
-                                 NULL);
+    void *arguments[] = {&table, &first, &n, gate};
+    return d->cu->cuLaunchKernel(kernel, l->blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, arguments, NULL);
 }
 
-static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l)
+static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l,
+                         const struct device_gate *g, uint64_t count)
 {
-    CALL(device, "launching a kernel", launch_kernel(d, stream, table, l));
+    struct gate gate;
+    if (!g)
+        CALL(device, "launching a kernel", launch_kernel(d, stream, d->kernels[l->kernel], table, l, NULL));
+    gate = (struct gate){count, *g};
+    CALL(device, "launching a kernel", launch_kernel(d, stream, d->gated[l->kernel], table, l, &gate));
+}
+
+static int stream_meet(struct device *device, void *stream, const struct device_gate *g)
+{
+    static const struct device_launch one = {.blocks = 1};
+    struct gate gate = {0, *g};
+    CALL(device, "launching a kernel", launch_kernel(d, stream, d->meet, 0, &one, &gate));
 }
 
 __attribute__((visibility("default"))) const struct device_ops weft_device_ops = {
@@ -478,6 +520,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .capturing = stream_capturing,
     .await = stream_await,
     .signal = stream_signal,
+    .meet = stream_meet,
     .copy = stream_copy,
     .launch = stream_launch,
 };

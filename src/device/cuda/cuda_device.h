@@ -20,8 +20,8 @@ struct cuda_device {
     CUdevice cuda;
     CUcontext context; /* the primary one, which the runtime and frameworks use too */
     CUmodule module;
-    CUfunction kernels[DEVICE_KERNELS];
-    CUstream stream;    /* for what is done at once */
+    CUfunction kernels[DEVICE_KERNELS], gated[DEVICE_KERNELS], meet; /* gated: NULL where there is none */
+    CUstream stream;                                                 /* for what is done at once */
     atomic_bool failed; /* the context is lost: `text` says why, and was written before */
     char text[512];
     pthread_mutex_t lock; /* of what follows */
@@ -53,5 +53,7 @@ void cuda_share_close(struct cuda_device *d); /* the context is entered */
 
 int cuda_pin(struct device *d, void *host, size_t bytes, uint64_t *at);
 void cuda_pin_undo(struct device *d, void *host);
+/* How many of the bytes from `at` on are all pinned by one region, or all by none. */
+size_t cuda_pin_piece(uint64_t at, size_t bytes);
 void cuda_pin_close(struct cuda_device *d); /* the context is entered */
 #endif

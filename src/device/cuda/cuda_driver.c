@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LIBRARY "libcuda.so.1"
 #define TEXT(x) TEXT_OF(x)
@@ -27,6 +28,15 @@ static int find(void *library, const char *name, void *call)
     return 1;
 }
 
+/* Is the daemon of MPS there? The driver does not say it before it has started. */
+static int mps_runs(void)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/control", folder && *folder ? folder : "/tmp/nvidia-mps");
+    return n > 0 && (size_t)n < sizeof path && !access(path, F_OK);
+}
+
 static void open_driver(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -39,8 +49,9 @@ static void open_driver(void)
         return;
     CUDA_CALLS(FIND)
     /* Streams share the queues of the hardware, and a stream that waits for another rank holds up the others of its
-     * queue. The driver reads how many there are when it starts; the most is 32. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+     * queue. The driver reads how many there are when it starts; the most is 32. Under MPS all processes have about
+     * 128 together, and a process that finds none left cannot make a context. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", mps_runs() ? "8" : "32", 0);
     CUresult r = driver.cuInit(0);
     const char *text = NULL;
     if (r) {

@@ -140,6 +140,19 @@ void cuda_pin_undo(struct device *device, void *host)
         cuda_leave(d, pushed);
 }
 
+size_t cuda_pin_piece(uint64_t at, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    for (const struct region *r = regions; r; r = r->next) {
+        if (r->from > at && r->from - at < bytes)
+            bytes = r->from - at;
+        if (r->to > at && r->to - at < bytes)
+            bytes = r->to - at;
+    }
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
 void cuda_pin_close(struct cuda_device *d)
 {
     pthread_mutex_lock(&lock);

@@ -238,6 +238,29 @@ static int signal_words(struct device *d, void *stream, const struct device_word
     return sim_stream_add(d, stream, sim_work_words(SIM_SIGNAL, words, n));
 }
 
+static int gate_words(struct device *d, void *stream, enum sim_kind kind, const struct device_words *w)
+{
+    return w->n || w->hosts ? sim_stream_add(d, stream, sim_work_gate(kind, w)) : 0;
+}
+
+static int gate_begin(struct device *d, void *stream, const struct device_gate *g)
+{
+    int err = gate_words(d, stream, SIM_GATE_WRITE, &g->come);
+    return err ? err : gate_words(d, stream, SIM_GATE_AWAIT, &g->awaited);
+}
+
+static int gate_end(struct device *d, void *stream, const struct device_gate *g)
+{
+    int err = gate_words(d, stream, SIM_GATE_WRITE, &g->reset);
+    return err ? err : gate_words(d, stream, SIM_GATE_WRITE, &g->told);
+}
+
+static int meet(struct device *d, void *stream, const struct device_gate *g)
+{
+    int err = gate_begin(d, stream, g);
+    return err ? err : gate_end(d, stream, g);
+}
+
 static int copy(struct device *d, void *stream, void *dst, const void *src, size_t bytes)
 {
     bool plain = false, capturing;
@@ -253,9 +276,14 @@ static int copy(struct device *d, void *stream, void *dst, const void *src, size
     return err || !plain ? err : sim_stream_sync(d, stream);
 }
 
-static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l)
+static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
+                  const struct device_gate *gate, uint64_t count)
 {
-    return sim_stream_add(d, stream, sim_work_launch(table, l));
+    (void)count;
+    int err = gate ? gate_begin(d, stream, gate) : 0;
+    if (!err)
+        err = sim_stream_add(d, stream, sim_work_launch(table, l));
+    return err || !gate ? err : gate_end(d, stream, gate);
 }
 
 static int kernel(struct device *d, void *stream, sim_kernel *body, void *arg)
@@ -303,6 +331,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .capturing = sim_stream_capturing,
     .await = await,
     .signal = signal_words,
+    .meet = meet,
     .copy = copy,
     .launch = launch,
 };

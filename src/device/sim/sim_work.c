@@ -36,6 +36,14 @@ struct sim_work *sim_work_words(enum sim_kind kind, const struct device_word *wo
     return w;
 }
 
+struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_words *words)
+{
+    struct sim_work *w = new_work(kind, 0);
+    if (w)
+        w->u.gate = *words;
+    return w;
+}
+
 struct sim_work *sim_work_copy(void *dst, const void *src, size_t bytes, bool *plain)
 {
     struct sim_work *w = new_work(SIM_COPY, 0);
@@ -143,8 +151,16 @@ static bool reached(struct kernel *k, const struct device_word *w)
     return (int32_t)(__atomic_load_n(word_at(k, w), __ATOMIC_ACQUIRE) - w->value) >= 0;
 }
 
-/* Looks at each word until it has been reached. Between the looks the memory can be given back; then the next look
- * fails. */
+/* Between two looks, which come further and further apart, the memory can be given back; then the next look fails. */
+static void pause_looks(struct kernel *k, long *ns)
+{
+    sim_memory_leave(&k->view);
+    pause_ns(*ns);
+    if (*ns < 200000)
+        *ns *= 2;
+}
+
+/* Looks at each word until it has been reached. */
 static void await(const struct sim_device *d, struct kernel *k, const struct sim_work *w)
 {
     long ns = 1000;
@@ -155,17 +171,57 @@ static void await(const struct sim_device *d, struct kernel *k, const struct sim
             i++;
             continue;
         }
-        sim_memory_leave(&k->view);
-        pause_ns(ns);
-        if (ns < 200000)
-            ns *= 2;
+        pause_looks(k, &ns);
     }
+}
+
+static void write_one(struct kernel *k, struct device_word w)
+{
+    __atomic_store_n(word_at(k, &w), w.value, __ATOMIC_RELEASE);
 }
 
 static void signal_words(struct kernel *k, const struct sim_work *w)
 {
     for (size_t i = 0; i < w->n; i++)
-        __atomic_store_n(word_at(k, &w->words[i]), w->words[i].value, __ATOMIC_RELEASE);
+        write_one(k, w->words[i]);
+}
+
+/* ---- gates ---- */
+
+static struct device_word near_word(struct kernel *k, const struct device_words *w, uint32_t i)
+{
+    uint64_t base = 0;
+    if (w->list)
+        memcpy(&base, at(k, w->list + 8 * (uint64_t)i, sizeof base), sizeof base);
+    return (struct device_word){w->near + base, w->value};
+}
+
+static struct device_word host_word(const struct device_words *w, uint32_t i, uint32_t value)
+{
+    return (struct device_word){w->at + (uint64_t)i * w->stride, value};
+}
+
+static void gate_write(struct kernel *k, const struct device_words *w, struct sim_luck *luck)
+{
+    for (uint32_t i = 0; i < w->hosts; i++)
+        write_one(k, host_word(w, i, w->value));
+    sim_work_late(luck);
+    for (uint32_t i = 0; i < w->n; i++)
+        write_one(k, near_word(k, w, i));
+}
+
+/* As `await`, but a word counts in either memory. */
+static void gate_await(const struct sim_device *d, struct kernel *k, const struct device_words *w)
+{
+    long ns = 1000;
+    for (uint32_t i = 0; i < w->n && sim_device_state(d) == SIM_WORKS;) {
+        struct device_word near = near_word(k, w, i), host = host_word(w, i, w->host_value);
+        if (reached(k, &near) || reached(k, &host)) {
+            i++;
+            continue;
+        }
+        pause_looks(k, &ns);
+    }
 }
 
 /* Host memory that is not pinned: the kernel of the system copies it, and notices what is not mapped. */
@@ -225,13 +281,16 @@ static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w
     case SIM_SIGNAL: signal_words(k, w); break;
     case SIM_COPY: copy(k, w, luck); break;
     case SIM_LAUNCH: launch(d, k, w, luck); break;
+    case SIM_GATE_WRITE: gate_write(k, &w->u.gate, luck); break;
+    case SIM_GATE_AWAIT: gate_await(d, k, &w->u.gate); break;
     case SIM_KERNEL: w->u.kernel.body(&k->view, w->u.kernel.arg); break;
     }
 }
 
 void sim_work_do(struct sim_device *d, const struct sim_work *w, struct sim_luck *luck)
 {
-    static const char *const names[] = {"await", "signal", "copy", "a kernel of weft", "a kernel of the program"};
+    static const char *const names[] = {"await",  "signal", "copy", "a kernel of weft", "a kernel of the program",
+                                        "a gate", "a gate"};
     struct kernel k = {0};
     if (sim_device_state(d) != SIM_WORKS)
         return;

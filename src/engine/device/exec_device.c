@@ -114,8 +114,10 @@ static int set_up(weft_exec *x, struct device *d, bool shared, const char *why)
     *x->device = (struct exec_device){.device = d, .shared = shared};
     snprintf(x->device->why, sizeof x->device->why, "%s", shared ? "" : why);
     int err = 0;
-    if (shared && x->plan->scratch) {
-        x->device->scratch = d->ops->alloc(d, (size_t)x->plan->scratch);
+    if (shared) {
+        size_t scratch = ((size_t)x->plan->scratch + 255) / 256 * 256;
+        x->device->scratch = d->ops->alloc(d, scratch + NEAR_BYTES);
+        x->device->near = (char *)x->device->scratch + scratch;
         if (!x->device->scratch)
             err = error_set(WEFT_ENOMEM, "no memory on device %d for %lld bytes of scratch", d->number,
                             (long long)x->plan->scratch);
@@ -287,7 +289,7 @@ char *exec_device_scratch(const weft_exec *x)
 
 int exec_device_places(const weft_exec *x, struct program *p)
 {
-    int err = 0;
+    int err = make_symbol(x, p->device, x->device->near, NEAR_BYTES, &p->device->near);
     for (size_t i = 0; i < x->plan->nbufs && !err; i++) {
         struct exec_place *at = &p->places[i];
         if (!at->base)

@@ -28,12 +28,17 @@ struct exec_device {
     char why[VIEW_NAME + 64]; /* not shared: the reason, as far as this rank knows it */
     void *stream;  /* of runs that no stream of the caller orders: exec_device_stream; NULL: none was needed yet */
     void *scratch; /* shared: the plan's scratch memory, on the device */
+    char *near;    /* behind it: words of this rank for kernels (enum near_word) */
     bool watched;  /* by watcher.c */
     bool polled;   /* the comm counts its run in flight: comm.h */
 };
 
+/* The words in device memory: where they are. Kernels look at some all the time while others are written. */
+enum near_word { NEAR_ARRIVED = 0, NEAR_DONE = 128, NEAR_COME = 256, NEAR_GONE = 384, NEAR_BYTES = 512 };
+
 /* Of a program of such an exec. */
 struct program_device {
+    uint64_t near;         /* the symbol of its near words */
     struct mirror *mirror; /* NULL: nothing is mirrored */
     struct device_share *objects;
     uint32_t nobjects, room;     /* room: for how many there is memory */

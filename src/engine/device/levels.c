@@ -226,6 +226,12 @@ int levels_queue(const struct levels *l, struct device_queue *q)
     return err;
 }
 
+void levels_near(const struct levels *l, uint64_t *out)
+{
+    for (int r = 0; r < l->n; r++)
+        out[r] = address(l, l->of[r]->near);
+}
+
 void levels_free(struct levels *l, struct device *d)
 {
     for (uint32_t i = 0; i < l->mapped; i++)

@@ -25,5 +25,7 @@ struct levels {
 int levels_make(struct levels *l, struct device *d, const struct published *const *of, int n);
 /* Adds all work to the queue. */
 int levels_queue(const struct levels *l, struct device_queue *q);
+/* The addresses of the near words of all ranks. */
+void levels_near(const struct levels *l, uint64_t *out);
 void levels_free(struct levels *l, struct device *d);
 #endif

@@ -289,12 +289,12 @@ int mirror_fill(struct mirror *m, const weft_exec *x, const struct program *p)
 
 int mirror_in(struct mirror *m, void *stream)
 {
-    return device_queue_run(m->in, stream);
+    return device_queue_run(m->in, stream, NULL);
 }
 
 int mirror_out(struct mirror *m, void *stream)
 {
-    return device_queue_run(m->out, stream);
+    return device_queue_run(m->out, stream, NULL);
 }
 
 void mirror_free(struct mirror *m)

@@ -98,7 +98,7 @@ static void put_step(struct writer *w, const weft_exec *x, const struct program 
 int published_make(weft_exec *x, struct program *p, uint64_t *place)
 {
     struct program_device *d = p->device;
-    struct published n = {.nobjects = d->nobjects, .nsteps = p->nsteps};
+    struct published n = {.near = d->near, .nobjects = d->nobjects, .nsteps = p->nsteps};
     count(x, p, &n);
     size_t bytes = sizeof n + n.nobjects * sizeof(struct device_share) + n.nints * sizeof(int64_t) +
                    n.ntasks * sizeof(struct published_task) + n.nterms * sizeof(struct published_term) +

@@ -27,6 +27,7 @@ struct published_term {
 };
 
 struct published {
+    uint64_t near; /* a symbol */
     uint32_t nobjects, nsteps, ntasks, nterms, ndeps, nints;
     /* behind it: objects, steps, tasks, terms, ints, deps */
 };

@@ -7,6 +7,7 @@
 #include "engine/device/mirror.h"
 
 #define LAUNCHER 0 /* the rank */
+#define RELEASED 2 /* what the host writes into a word to let a stream go on */
 
 static uint32_t process_hash(void)
 {
@@ -15,19 +16,16 @@ static uint32_t process_hash(void)
     return (uint32_t)hash_u64(hash_u64(self.space, self.start), (uint64_t)self.pid);
 }
 
-int replay_make(struct replay *r, const weft_exec *x, struct program *p, void *words, uint64_t at)
+void replay_make(struct replay *r, const weft_exec *x, void *words, uint64_t at)
 {
     const weft_comm *c = x->comm;
     struct device_facts facts;
     *r = (struct replay){.words = words, .at = at};
-    if (c->rank == LAUNCHER && !(r->list = program_take(p, 2 * (size_t)c->size, sizeof *r->list)))
-        return error_nomem();
     struct device *d = x->device->device;
     bool known = d->ops->facts(d->number, &facts);
     /* Relaxed: the ranks meet before bind returns. */
     atomic_store_explicit(&r->words[c->rank].process, process_hash(), memory_order_relaxed);
     atomic_store_explicit(&r->words[c->rank].mps, known && facts.mps, memory_order_relaxed);
-    return 0;
 }
 
 const char *replay_refusal(const struct replay *r, const weft_exec *x)
@@ -44,51 +42,47 @@ const char *replay_refusal(const struct replay *r, const weft_exec *x)
                                 "nvidia-cuda-mps-control, or make the ranks threads of one process";
 }
 
-static struct device_word word_at(const struct replay *r, const _Atomic uint32_t *word, uint32_t value)
+/* The words of n ranks from rank `first` on. `host`: the same word of that rank in host memory. */
+static struct device_words words_at(const struct replay *r, const weft_exec *x, enum near_word near,
+                                    const _Atomic uint32_t *host, int first, int n, uint32_t value)
 {
-    return (struct device_word){r->at + (uint64_t)((uintptr_t)word - (uintptr_t)r->words), value};
+    bool own = first == x->comm->rank && n == 1;
+    return (struct device_words){.list = own ? 0 : r->near + 8 * (uint64_t)first,
+                                 .near = (own ? (uint64_t)(uintptr_t)x->device->near : 0) + near,
+                                 .at = r->at + (uint64_t)((uintptr_t)host - (uintptr_t)r->words),
+                                 .n = (uint32_t)n,
+                                 .hosts = near == NEAR_COME ? (uint32_t)n : 0,
+                                 .stride = sizeof *r->words,
+                                 .value = value,
+                                 .host_value = RELEASED};
 }
 
-static int write_one(const struct replay *r, struct device *d, void *stream, const _Atomic uint32_t *word,
-                     uint32_t value)
-{
-    struct device_word w = word_at(r, word, value);
-    return d->ops->signal(d, stream, &w, 1);
-}
-
+/* The launcher is rank 0: the others are behind it. */
 static int record_launcher(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue)
 {
-    struct device *d = x->device->device;
-    size_t n = 0;
-    for (int k = 0; k < x->comm->size; k++)
-        if (k != LAUNCHER)
-            r->list[n++] = word_at(r, &r->words[k].come, 1);
-    int err = n ? d->ops->await(d, stream, r->list, n) : 0;
-    if (!err)
-        err = device_queue_run(queue, stream);
-    n = 0;
-    for (int k = 0; k < x->comm->size; k++)
-        r->list[n++] = word_at(r, &r->words[k].come, 0);
-    for (int k = 0; k < x->comm->size; k++)
-        if (k != LAUNCHER)
-            r->list[n++] = word_at(r, &r->words[k].gone, 1);
-    return err ? err : d->ops->signal(d, stream, r->list, n);
+    const int n = x->comm->size;
+    struct device_gate g = {.come = words_at(r, x, NEAR_COME, &r->words[0].come, 0, 1, 1),
+                            .awaited = words_at(r, x, NEAR_COME, &r->words[1].come, 1, n - 1, 1),
+                            .reset = words_at(r, x, NEAR_COME, &r->words[0].come, 0, n, 0),
+                            .told = words_at(r, x, NEAR_GONE, &r->words[1].gone, 1, n - 1, 1)};
+    return device_queue_run(queue, stream, &g);
 }
 
 static int record_other(struct replay *r, weft_exec *x, void *stream)
 {
     struct device *d = x->device->device;
-    struct device_word gone = word_at(r, &r->words[x->comm->rank].gone, 1);
-    int err = d->ops->await(d, stream, &gone, 1);
-    return err ? err : write_one(r, d, stream, &r->words[x->comm->rank].gone, 0);
+    const int rank = x->comm->rank;
+    const struct replay_words *own = &r->words[rank];
+    struct device_gate g = {.come = words_at(r, x, NEAR_COME, &own->come, rank, 1, 1),
+                            .awaited = words_at(r, x, NEAR_GONE, &own->gone, rank, 1, 1),
+                            .reset = words_at(r, x, NEAR_GONE, &own->gone, rank, 1, 0)};
+    return d->ops->meet(d, stream, &g);
 }
 
 int replay_record(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue)
 {
     struct mirror *m = x->program->device->mirror;
     int err = m ? mirror_in(m, stream) : 0;
-    if (!err)
-        err = write_one(r, x->device->device, stream, &r->words[x->comm->rank].come, 1);
     if (!err)
         err = x->comm->rank == LAUNCHER ? record_launcher(r, x, stream, queue) : record_other(r, x, stream);
     return err || !m ? err : mirror_out(m, stream);
@@ -112,10 +106,10 @@ bool replay_release(struct replay *r, const weft_exec *x)
     /* Release: what is behind the waits sees no more than it would have seen. */
     for (int k = 0; k < x->comm->size && x->comm->rank == LAUNCHER; k++)
         if (k != LAUNCHER)
-            atomic_store_explicit(&r->words[k].come, 1, memory_order_release);
+            atomic_store_explicit(&r->words[k].come, RELEASED, memory_order_release);
     if (x->comm->rank != LAUNCHER) {
         atomic_store_explicit(&r->words[x->comm->rank].come, 0, memory_order_release);
-        atomic_store_explicit(&r->words[x->comm->rank].gone, 1, memory_order_release);
+        atomic_store_explicit(&r->words[x->comm->rank].gone, RELEASED, memory_order_release);
     }
     return true;
 }

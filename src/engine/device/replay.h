@@ -9,6 +9,10 @@
  * ranks; gone = 1 for all other ranks. The graph of another rank: come = 1; wait for gone == 1; gone = 0. Copies into a
  * mirror stand before all of this, and copies out of it behind.
  *
+ * Both are in device memory. `come` is in host memory, too, written before that in device memory: there the watcher
+ * sees which rank waits. To let a stream go on, the host writes a value into the words in host memory that is never
+ * there otherwise, and that kernels look for.
+ *
  * Why no write is lost: a rank writes come = 1 for its next run behind the wait for gone == 1, which the launcher
  * writes after come = 0. The launcher writes gone = 1 for the next run behind the wait for come == 1, which the rank
  * writes after gone = 0. Streams do all this in order, and a write is seen after those before it.
@@ -36,10 +40,10 @@ struct replay_words {
 struct replay {
     struct replay_words *words; /* of all ranks */
     uint64_t at;                /* the same for streams */
-    struct device_word *list;   /* of the launcher: room for two words of each rank */
+    uint64_t near;              /* of the launcher: a list in device memory, where near words of all ranks are */
 };
 
-int replay_make(struct replay *r, const weft_exec *x, struct program *p, void *words, uint64_t at);
+void replay_make(struct replay *r, const weft_exec *x, void *words, uint64_t at);
 /* Why runs of this exec cannot be captured; NULL: they can. The same on all ranks. */
 const char *replay_refusal(const struct replay *r, const weft_exec *x);
 /* Records a run on a stream that is being captured. queue: the launcher's, otherwise NULL. */

@@ -10,6 +10,8 @@
  * `done`; copies out of the mirror; `ended`. The launcher's stream waits for `arrived` of all ranks instead, has the
  * launches, and writes `done` for all. The host is not in it. The words hold the number of the run, so they are never
  * reset.
+ * Where kernels of all ranks can run at the same time (threads, MPS), kernels write the words and wait for them: a wait
+ * of a stream takes longer, and the launcher's would come one after the other. Otherwise streams do it by themselves.
  *
  * In a run of weft_exec_start no stream waits. A rank's host writes `arrived`, or its stream does so behind the copies
  * into the mirror. The hosts look at the words: the launcher's host queues the launches when all ranks have arrived,
@@ -55,6 +57,7 @@ struct launcher {
     uint64_t went;               /* the last run whose second half the host has queued: go_on */
     struct device_word *arrived; /* room for the launcher's list */
     struct replay replay;        /* of runs in graphs */
+    bool waits;                  /* kernels may wait for those of other ranks */
 };
 
 /* ---- the words ---- */
@@ -116,10 +119,10 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     l->words = words_of(c->transport->reach(c->link, LAUNCHER, block_at[LAUNCHER]));
     int err = d->ops->pin(d, l->words, words_bytes(c), &l->at);
     struct launcher_room *own = driver_room(&driver_launcher, x->block);
-    if (!err)
-        err = replay_make(&l->replay, x, p, l->words + c->size, l->at + (uint64_t)c->size * sizeof *l->words);
-    if (!err)
+    if (!err) {
+        replay_make(&l->replay, x, l->words + c->size, l->at + (uint64_t)c->size * sizeof *l->words);
         err = published_make(x, p, &own->published);
+    }
     *can = !err;
     return err;
 }
@@ -128,11 +131,13 @@ int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at)
 {
     struct launcher *l = p->state;
     weft_comm *c = x->comm;
+    l->waits = !replay_refusal(&l->replay, x);
     if (c->rank != LAUNCHER)
         return 0;
+    uint64_t *near = calloc((size_t)c->size, sizeof *near);
     const struct published **of = calloc((size_t)c->size, sizeof *of);
     l->arrived = program_take(p, (size_t)c->size, sizeof *l->arrived);
-    int err = of && l->arrived ? 0 : error_nomem();
+    int err = of && near && l->arrived ? 0 : error_nomem();
     for (int r = 0; r < c->size && !err; r++) {
         const struct block *b = c->transport->reach(c->link, r, block_at[r]);
         of[r] = c->transport->reach(c->link, r,
@@ -144,9 +149,16 @@ int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at)
         err = device_queue_new(x->device->device, &l->queue);
     if (!err)
         err = levels_queue(&l->levels, l->queue);
+    if (!err) {
+        levels_near(&l->levels, near);
+        err = device_queue_attach(l->queue, near, (size_t)c->size * sizeof *near);
+    }
     if (!err)
         err = device_queue_close(l->queue);
+    if (!err)
+        l->replay.near = device_queue_attached(l->queue);
     free(of);
+    free(near);
     return err;
 }
 
@@ -171,19 +183,35 @@ static int signal_one(weft_exec *x, void *stream, const _Atomic uint32_t *word)
     return d->ops->signal(d, stream, &w, 1);
 }
 
-static int await_one(weft_exec *x, void *stream, const _Atomic uint32_t *word)
+/* The same for gates: in host memory. */
+static struct device_words host_words(const weft_exec *x, const _Atomic uint32_t *first, int n)
 {
-    struct device *d = x->device->device;
-    struct device_word w = word_at(driver_state(x), word, x->run);
-    return d->ops->await(d, stream, &w, 1);
+    const struct launcher *l = driver_state(x);
+    const uint32_t run = (uint32_t)x->run;
+    return (struct device_words){.at = word_at(l, first, 0).at,
+                                 .hosts = (uint32_t)n,
+                                 .stride = sizeof *l->words,
+                                 .value = run,
+                                 .host_value = run};
 }
 
-/* The launcher's work: does all, tells all. */
-static int queue_work(weft_exec *x, void *stream)
+/* In device memory, too: a word of this rank, or that of all ranks behind the launcher. */
+static struct device_words own_word(const weft_exec *x, const _Atomic uint32_t *word, enum near_word near)
 {
-    struct launcher *l = driver_state(x);
-    int err = device_queue_run(l->queue, stream);
-    return err ? err : signal_one(x, stream, &l->words[LAUNCHER].done);
+    struct device_words w = host_words(x, word, 1);
+    w.near = (uint64_t)(uintptr_t)x->device->near + near;
+    w.n = 1;
+    return w;
+}
+
+static struct device_words all_words(const weft_exec *x, const _Atomic uint32_t *first, int hosts, enum near_word near)
+{
+    const struct launcher *l = driver_state(x);
+    struct device_words w = host_words(x, first, hosts);
+    w.list = l->replay.near + 8;
+    w.near = near;
+    w.n = (uint32_t)x->comm->size - 1;
+    return w;
 }
 
 static int queue_out(weft_exec *x, void *stream)
@@ -200,22 +228,47 @@ static int await_all(weft_exec *x, void *stream)
     struct launcher *l = driver_state(x);
     struct device *d = x->device->device;
     size_t n = 0;
-    for (int r = 0; r < x->comm->size; r++)
-        if (r != LAUNCHER)
-            l->arrived[n++] = word_at(l, &l->words[r].arrived, x->run);
+    for (int r = 1; r < x->comm->size; r++)
+        l->arrived[n++] = word_at(l, &l->words[r].arrived, x->run);
     return n ? d->ops->await(d, stream, l->arrived, n) : 0;
+}
+
+/* The launcher's run: waits for all, does all, tells all. */
+static int queue_run(weft_exec *x, void *stream)
+{
+    struct launcher *l = driver_state(x);
+    struct device_gate g = {.told = host_words(x, &l->words[LAUNCHER].done, 1)};
+    int err = 0;
+    if (l->waits) {
+        g.awaited = all_words(x, &l->words[1].arrived, x->comm->size - 1, NEAR_ARRIVED);
+        g.told = all_words(x, &l->words[LAUNCHER].done, 1, NEAR_DONE);
+    } else {
+        err = await_all(x, stream);
+    }
+    return err ? err : device_queue_run(l->queue, stream, &g);
+}
+
+/* This rank has come to the run, and waits until it is done. */
+static int await_done(weft_exec *x, void *stream)
+{
+    const struct launcher *l = driver_state(x);
+    struct device *d = x->device->device;
+    const _Atomic uint32_t *arrived = &l->words[x->comm->rank].arrived, *done = &l->words[LAUNCHER].done;
+    struct device_gate g = {.come = own_word(x, arrived, NEAR_ARRIVED), .awaited = own_word(x, done, NEAR_DONE)};
+    struct device_word word = word_at(l, done, x->run);
+    if (l->waits)
+        return d->ops->meet(d, stream, &g);
+    int err = signal_one(x, stream, arrived);
+    return err ? err : d->ops->await(d, stream, &word, 1);
 }
 
 static int enqueue(weft_exec *x, void *stream)
 {
-    const struct launcher *l = driver_state(x);
     struct mirror *m = x->program->device->mirror;
     bool launches = x->comm->rank == LAUNCHER;
     int err = m ? mirror_in(m, stream) : 0;
     if (!err)
-        err = launches ? await_all(x, stream) : signal_one(x, stream, &l->words[x->comm->rank].arrived);
-    if (!err)
-        err = launches ? queue_work(x, stream) : await_one(x, stream, &l->words[LAUNCHER].done);
+        err = launches ? queue_run(x, stream) : await_done(x, stream);
     return err || !m ? err : queue_out(x, stream);
 }
 
@@ -260,7 +313,10 @@ static int go_on(weft_exec *x)
     struct launcher *l = driver_state(x);
     void *stream = x->device->stream;
     l->went = x->run;
-    int err = x->comm->rank == LAUNCHER ? queue_work(x, stream) : 0;
+    struct device_gate g = {.told = host_words(x, &l->words[LAUNCHER].done, 1)};
+    if (l->waits && x->comm->rank == LAUNCHER) /* other ranks may wait in streams */
+        g.told = all_words(x, &l->words[LAUNCHER].done, 1, NEAR_DONE);
+    int err = x->comm->rank == LAUNCHER ? device_queue_run(l->queue, stream, &g) : 0;
     return err || !x->program->device->mirror ? err : queue_out(x, stream);
 }
 
