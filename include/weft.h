@@ -18,7 +18,8 @@
  *     weft_plan_world, weft_comm_rank, weft_comm_size. None of them can fail.
  *   truth values: weft_layout_equal, weft_plan_equal, weft_exchange_over.
  *   pointers, NULL if there is nothing: weft_version_string, weft_strerror, weft_errmsg, weft_dtype_name, weft_op_name,
- *     weft_algorithm_name, weft_transport_name, weft_module_name, weft_way_name, weft_window_pointer.
+ *     weft_algorithm_name, weft_transport_name, weft_module_name, weft_way_name, weft_window_pointer,
+ *     weft_window_signal_pointer.
  *
  * Structs that start with `size`. The caller sets size to sizeof of the struct, most simply with the initialiser
  * that stands below it: weft_comm_opts opts = WEFT_COMM_OPTS_INIT. A field that is zero has its default. A NULL pointer
@@ -45,7 +46,8 @@
  * if they have one; exceptions stand at the declarations. The library never prints, aborts or exits.
  *
  * Further headers: weft/collective.h (collectives in one call), weft/checkpoint.h (safetensors files), weft/store.h
- * (the rendezvous server), weft/halo.h (exchange with two neighbours). The manual page weft.h(3) has the details. */
+ * (the rendezvous server), weft/halo.h (exchange with two neighbours), weft/bus.h (versions of tensors between jobs).
+ * The manual page weft.h(3) has the details. */
 #ifndef WEFT_H
 #define WEFT_H
 #include <stdbool.h>
@@ -502,8 +504,8 @@ typedef struct weft_buffer {
     enum weft_dtype dtype;
     int64_t count;  /* elements on each rank, 0 or more */
     size_t align;   /* of the buffer on every rank: a power of two up to 4096; 0: 128; at least the element's size */
-    int32_t memory; /* enum weft_memory */
-    int32_t device; /* the number of the device; 0 for host memory */
+    int32_t memory; /* WEFT_MEMORY_HOST or WEFT_MEMORY_CUDA */
+    int32_t device; /* the number of the device, one for all buffers; 0 for host memory */
     uint64_t reserved[2]; /* 0 */
 } weft_buffer;
 /* clang-format off */
@@ -519,8 +521,13 @@ WEFT_API int weft_window_open(weft_comm *c, const weft_buffer *buffers, size_t n
 WEFT_API int weft_window_find(const weft_window *w, const char *name, int *buffer); /* the buffer's number */
 /* The address of a rank's buffer in this process, to load from and store to; order these by notify and wait, or by a
  * barrier. NULL if there is no such buffer or rank. Also NULL if the rank is on another host, which only put reaches:
- * the thread's error is WEFT_EUNSUPPORTED then. */
+ * the thread's error is WEFT_EUNSUPPORTED then. If the buffer is on a device, kernels use the address, not the host. */
 WEFT_API void *weft_window_pointer(const weft_window *w, int buffer, int rank);
+/* The address of a rank's signal for kernels, if the window has buffers on a device: 8 bytes, aligned to 8. A kernel
+ * sets it by a store with release at system scope, and waits by loads with acquire at system scope. Kernels do not add:
+ * the signals are in host memory, where adds of a device are not atomic with those of the host. NULL if there is no
+ * such signal or rank, or no buffer on a device. */
+WEFT_API void *weft_window_signal_pointer(const weft_window *w, int rank, int signal);
 /* Stores count elements of src into the rank's buffer, from element offset on. src may be reused when the call returns.
  * On another host, the owner stores them: in any of its calls that make progress, or on its progress thread. A put that
  * is too large to be buffered waits for the owner, and handles incoming puts meanwhile. WEFT_EPEER: the comm failed,

@@ -147,10 +147,22 @@ struct comm_deferred {
     struct comm_deferred *next;
     const _Atomic uint32_t *refcount;
     void *memory;
+    struct device *device; /* and memory on a device that goes with it; NULL: none */
+    void *on_device;
+    const _Atomic unsigned char *let_go;
+};
+/* Memory of a device that is freed with shared memory. */
+struct comm_on_device {
+    struct device *device;
+    void *memory;
+    const _Atomic unsigned char *let_go; /* by rank, in the shared memory: it does not use this memory any more */
 };
 /* Releases shared memory once its refcount is 0. The caller has allocated d, which is freed at the same time. */
-void comm_deferred_add(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory);
-void comm_deferred_close(weft_comm *c); /* when the comm ends: the group keeps what peers still look at */
+void comm_deferred_add(weft_comm *c, struct comm_deferred *d, const _Atomic uint32_t *refcount, void *memory,
+                       const struct comm_on_device *on); /* on: NULL: none */
+/* When the comm ends. The group keeps what peers still look at. It cannot keep memory of a device: the call waits,
+ * until the deadline, for peers that are there to let go of it. */
+void comm_deferred_close(weft_comm *c);
 
 /* ---- alloc.c ---- */
 

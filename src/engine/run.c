@@ -538,7 +538,7 @@ static void free_locked(weft_exec *x)
     comm_task_unlist(c, &x->task);
     part_from_peers(x);
     exec_mail_freed(x);
-    comm_deferred_add(c, x->deferred, &x->block->holders, x->block);
+    comm_deferred_add(c, x->deferred, &x->block->holders, x->block, NULL);
     if (clean)
         c->transport->release(c->link, x->scratch);
     else

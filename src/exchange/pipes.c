@@ -277,7 +277,7 @@ void pipes_close(struct pipes *p)
         drop(p, 2 * rank + 1 + k, p->kids[k]);
     drop(p, rank, p->head);
     if (!p->wide || pipe_wire_close(p, core_failed(c->group)))
-        comm_deferred_add(c, p->deferred, &p->head->refcount, p->head);
+        comm_deferred_add(c, p->deferred, &p->head->refcount, p->head, NULL);
     else
         free(p->deferred); /* the rings are not freed */
     free_parts(p);

@@ -36,6 +36,7 @@
 #include "comm/lock.h"
 #include "memory/add.h"
 #include "window/remote.h"
+#include "window/window_device.h"
 
 #define MOST ((uint64_t)1 << 62) /* bytes of a window on one rank */
 
@@ -61,11 +62,12 @@ static int check_buffer(const weft_buffer *all, size_t i)
                          b->name, b->align, WINDOW_PAGE);
     char what[96];
     snprintf(what, sizeof what, "weft_window_open: buffer '%.60s'", b->name);
-    if (b->memory != WEFT_MEMORY_HOST)
+    if (b->memory != WEFT_MEMORY_HOST && b->memory != WEFT_MEMORY_CUDA)
         return error_set(WEFT_EUNSUPPORTED,
-                         "%s: windows of version %s are in host memory (WEFT_MEMORY_HOST, 0), not in memory of kind %d",
-                         what, weft_version_string(), b->memory);
-    if (b->device)
+                         "%s: windows of version %s are in host memory (WEFT_MEMORY_HOST, 0) or in that of a CUDA "
+                         "device (WEFT_MEMORY_CUDA, %d), not in memory of kind %d",
+                         what, weft_version_string(), WEFT_MEMORY_CUDA, b->memory);
+    if (b->memory == WEFT_MEMORY_HOST && b->device)
         return error_set(WEFT_EINVAL, "%s: host memory has no device %d: set device to 0", what, b->device);
     if (b->reserved[0] || b->reserved[1])
         return error_set(WEFT_EINVAL, "%s: its reserved words are not zero: initialise it with WEFT_BUFFER_INIT", what);
@@ -96,12 +98,15 @@ static void *take(weft_window *w, size_t n, size_t size)
     return p;
 }
 
-/* Places the buffers one after the other; *bytes is what they need. */
-static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *bytes)
+/* Places the buffers one after the other, in host memory and on the device; bytes[0] and bytes[1] are what they need
+ * there. */
+static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t bytes[2])
 {
-    wide at = 0;
+    wide ends[2] = {0, 0};
     for (int i = 0; i < w->n; i++) {
         const weft_buffer *b = &buffers[i];
+        const bool on_device = b->memory != WEFT_MEMORY_HOST;
+        wide at = ends[on_device];
         size_t size = weft_dtype_size((int)b->dtype), name = strlen(b->name) + 1;
         uint64_t align = b->align ? b->align : CORE_LINE;
         char *copy = take(w, name, 1);
@@ -110,13 +115,15 @@ static int place_buffers(weft_window *w, const weft_buffer *buffers, uint64_t *b
         memcpy(copy, b->name, name);
         align = align < size ? size : align;
         at += at % (wide)align ? (wide)align - at % (wide)align : 0;
-        w->buffers[i] = (struct window_buffer){copy, (int)b->dtype, size, b->count, (uint64_t)at};
+        w->buffers[i] = (struct window_buffer){copy, (int)b->dtype, size, b->count, (uint64_t)at, on_device};
         at += (wide)b->count * (wide)size;
         if (at > (wide)MOST)
             return error_set(WEFT_EUNSUPPORTED, "weft_window_open: the buffers up to '%s' have more than 2^62 bytes",
                              b->name);
+        ends[on_device] = at;
     }
-    *bytes = (uint64_t)at;
+    bytes[0] = (uint64_t)ends[0];
+    bytes[1] = (uint64_t)ends[1];
     return 0;
 }
 
@@ -128,7 +135,7 @@ static uint64_t digest(const weft_window *w, const struct window_head *h)
     uint64_t all = hash_bytes(0, shape, sizeof shape);
     for (int i = 0; i < w->n; i++) {
         const char *name = (const char *)h + d[i].name;
-        int64_t desc[3] = {d[i].count, (int64_t)d[i].align, (int64_t)d[i].dtype};
+        int64_t desc[3] = {d[i].count, (int64_t)d[i].align, (int64_t)d[i].dtype | (int64_t)d[i].memory << 32};
         all = hash_bytes(hash_bytes(all, desc, sizeof desc), name, strlen(name) + 1);
     }
     return all;
@@ -138,15 +145,18 @@ static uint64_t digest(const weft_window *w, const struct window_head *h)
 static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
 {
     weft_comm *c = w->comm;
-    uint64_t data = 0, names = 0;
-    int err = place_buffers(w, buffers, &data);
+    uint64_t sizes[2] = {0, 0}, names = 0;
+    int err = window_device_check(w, buffers);
+    err = err ? err : place_buffers(w, buffers, sizes);
     if (err)
         return err;
+    const uint64_t data = sizes[0];
     for (int i = 0; i < w->n; i++)
         names += strlen(w->buffers[i].name) + 1;
     uint64_t words = (uint64_t)w->signals + (uint64_t)c->size;
     uint64_t came = sizeof(struct window_head) + words * sizeof(struct window_word);
-    uint64_t describe = came + (w->remote ? (uint64_t)c->size * sizeof(uint64_t) : 0);
+    uint64_t let_go = came + (w->remote ? (uint64_t)c->size * sizeof(uint64_t) : 0);
+    uint64_t describe = round_up(let_go + (uint64_t)c->size, _Alignof(struct window_desc));
     uint64_t front = describe + (uint64_t)w->n * sizeof(struct window_desc) + names;
     uint64_t bytes = front + WINDOW_PAGE + round_up(data, WINDOW_PAGE);
     struct window_head *h = c->transport->alloc(c->link, bytes, place);
@@ -159,6 +169,7 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     h->signals = w->signals;
     h->describe = describe;
     h->came = came;
+    h->let_go = let_go;
     h->data = round_up((uintptr_t)h + front, WINDOW_PAGE) - (uintptr_t)h;
     uint32_t refcount = 0;
     for (int r = 0; r < c->size; r++)
@@ -168,7 +179,11 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
     uint64_t name = describe + (uint64_t)w->n * sizeof *d;
     for (int i = 0; i < w->n; i++) {
         size_t len = strlen(buffers[i].name) + 1;
-        d[i] = (struct window_desc){buffers[i].count, buffers[i].align, name, (uint32_t)buffers[i].dtype};
+        d[i] = (struct window_desc){.count = buffers[i].count,
+                                    .align = buffers[i].align,
+                                    .name = name,
+                                    .dtype = (uint32_t)buffers[i].dtype,
+                                    .memory = (uint32_t)buffers[i].memory};
         memcpy((char *)h + name, buffers[i].name, len);
         name += len;
     }
@@ -176,6 +191,9 @@ static int build(weft_window *w, const weft_buffer *buffers, uint64_t *place)
         w->remote->bytes = data;
         w->remote->digest = digest(w, h);
     }
+    for (int i = 0; i < w->n; i++)
+        if (w->buffers[i].on_device)
+            return window_device_make(w, buffers[i].device, sizes[1]);
     return 0;
 }
 
@@ -230,6 +248,10 @@ static int compare(const struct window_head *mine, const struct window_head *zer
     const struct window_desc *b = (const void *)((const char *)zero + zero->describe);
     for (int i = 0; i < mine->buffers; i++, a++, b++) {
         const char *an = (const char *)mine + a->name, *bn = (const char *)zero + b->name;
+        if (a->memory != b->memory)
+            return error_set(WEFT_EMISMATCH, "buffer '%.60s' of its window is in %s memory, rank 0's in %s memory", an,
+                             a->memory == WEFT_MEMORY_HOST ? "host" : "device",
+                             b->memory == WEFT_MEMORY_HOST ? "host" : "device");
         if (a->count != b->count || a->dtype != b->dtype || a->align != b->align || strcmp(an, bn))
             return error_set(WEFT_EMISMATCH,
                              "buffer %d of its window is '%.60s', %s, %lld elements, align %llu; rank 0's is '%.60s', "
@@ -252,8 +274,10 @@ static int connect_ranks(weft_window *w, uint64_t meeting)
             return error_set(WEFT_ETRANSPORT, "weft_window_open: the window of rank %d cannot be reached", r);
         w->data[r] = (char *)w->heads[r] + w->heads[r]->data;
     }
-    if (!w->remote)
-        return compare(w->heads[c->rank], w->heads[0]);
+    if (!w->remote) {
+        int err = compare(w->heads[c->rank], w->heads[0]);
+        return err || !w->device ? err : window_device_connect(w);
+    }
     w->remote->id = meeting + 1; /* the digests were equal */
     remote_add(w);
     return remote_tags(c);
@@ -268,6 +292,11 @@ static void discard(weft_window *w)
         return;
     if (w->remote && w->remote->id)
         remote_remove(w);
+    if (w->device) {
+        window_device_close(w);
+        if (w->device->device)
+            window_device_free(w->device->device, w->device->memory);
+    }
     if (w->heads && !core_failure(w->comm->group, &text))
         w->comm->transport->release(w->comm->link, w->heads[w->comm->rank]);
     free(w->deferred);
@@ -348,7 +377,21 @@ void *weft_window_pointer(const weft_window *w, int buffer, int rank)
                   rank, w->comm->rank);
         return NULL;
     }
-    return w->data[rank] + w->buffers[buffer].at;
+    return (w->buffers[buffer].on_device ? w->device->data : w->data)[rank] + w->buffers[buffer].at;
+}
+
+void *weft_window_signal_pointer(const weft_window *w, int rank, int signal)
+{
+    if (!w || rank < 0 || rank >= w->comm->size || signal < 0 || signal >= w->signals) {
+        error_set(WEFT_EINVAL, "weft_window_signal_pointer: there is no signal %d of rank %d", signal, rank);
+        return NULL;
+    }
+    if (!w->device) {
+        error_set(WEFT_EUNSUPPORTED, "weft_window_signal_pointer: the window has no buffer on a device");
+        return NULL;
+    }
+    const char *word = (const char *)&window_signals(w->heads[rank])[signal];
+    return (void *)(uintptr_t)(w->device->head[rank] + (uint64_t)(word - (const char *)w->heads[rank]));
 }
 
 /* ---- storing ---- */
@@ -383,6 +426,8 @@ int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const 
     if (err || !count)
         return err;
     const struct window_buffer *b = &w->buffers[buffer];
+    if (b->on_device)
+        return window_device_put(w, rank, b, offset, src, count);
     if (!w->data[rank])
         return put_remote(w, b, rank, offset, src, count, 0);
     memmove(w->data[rank] + b->at + (size_t)offset * b->size, src, (size_t)count * b->size);
@@ -398,6 +443,8 @@ int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, co
     if (!dtype_foldable(WEFT_SUM, b->dtype))
         return error_set(WEFT_EINVAL, "weft_window_put_add: buffer '%s' is %s, which cannot be added", b->name,
                          weft_dtype_name(b->dtype));
+    if (b->on_device)
+        return window_device_add(w, rank, b, offset, src, count);
     if (!w->data[rank])
         return put_remote(w, b, rank, offset, src, count, b->dtype);
     memory_add(w->data[rank] + b->at + (size_t)offset * b->size, src, b->dtype, (size_t)count);

@@ -1,10 +1,12 @@
 /* A window: one piece of memory of each rank that the transport lets the others reach. It holds a head with the words
  * of the barriers, then the signals, then the words for barriers with neighbours (one pair of cache lines each), then
- * the description of the buffers. The buffers follow from the next page on. It has offsets only, no pointers. */
+ * the description of the buffers. The buffers follow from the next page on. It has offsets only, no pointers. Buffers
+ * on a device are in one allocation there (window_device.h). */
 #ifndef WEFT_WINDOW_WINDOW_H
 #define WEFT_WINDOW_WINDOW_H
 #include "base/arena.h"
 #include "comm/comm.h"
+#include "device/device.h"
 
 #define WINDOW_PAGE 4096 /* the least alignment of a rank's mapping */
 
@@ -24,6 +26,13 @@ struct window_head {
     /* offset; on several hosts: barriers of the group that each rank of other hosts has entered, as the first rank of
      * the host knows. */
     uint64_t came;
+    /* If the rank has buffers on a device: on which, the allocation that they are in, where they begin in it; and the
+     * rank, plus one, that adds to them now. */
+    unsigned char device[16];
+    struct device_share share;
+    uint64_t begin;
+    _Atomic uint32_t adder;
+    uint64_t let_go; /* offset; a byte for each rank: it has given back its mapping of that memory */
 };
 
 /* One buffer, as its rank asked for it; its name follows the last of them. */
@@ -31,7 +40,7 @@ struct window_desc {
     int64_t count;
     uint64_t align;
     uint64_t name; /* offset from the head; the name ends with a zero */
-    uint32_t dtype;
+    uint32_t dtype, memory;
 };
 
 struct window_buffer {
@@ -39,7 +48,8 @@ struct window_buffer {
     int dtype;
     size_t size; /* of an element */
     int64_t count;
-    uint64_t at; /* offset from the data */
+    uint64_t at;    /* offset from the data, or from the beginning of the device's memory */
+    bool on_device; /* it is in device memory */
 };
 
 struct weft_window {
@@ -51,6 +61,7 @@ struct weft_window {
     char **data;                /* in the same way: the buffers */
     int chair; /* the rank whose head counts barriers of the group: rank 0, or the first rank of the host */
     struct window_remote *remote;   /* of remote.h; NULL: all ranks share memory */
+    struct window_device *device;   /* of window_device.h; NULL: no buffer is on a device */
     struct comm_deferred *deferred; /* for the deferred free, allocated early so that close cannot fail */
     unsigned polls;
 
@@ -72,6 +83,11 @@ static inline struct window_word *window_turns(struct window_head *h)
 static inline _Atomic uint64_t *window_came(struct window_head *h)
 {
     return (_Atomic uint64_t *)(void *)((char *)h + h->came);
+}
+
+static inline _Atomic unsigned char *window_let_go(struct window_head *h)
+{
+    return (_Atomic unsigned char *)(void *)((char *)h + h->let_go);
 }
 
 /* ---- window_head.c ---- */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "window/remote.h"
+#include "window/window_device.h"
 
 void window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
 {
@@ -25,13 +26,21 @@ void window_head_end(weft_window *w)
 {
     weft_comm *c = w->comm;
     struct window_head *mine = w->heads[c->rank];
+    struct comm_on_device on = {NULL, NULL, window_let_go(mine)};
+    if (w->device) {
+        on.device = w->device->device;
+        on.memory = w->device->memory;
+        window_device_close(w);
+        for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
+            atomic_store_explicit(&window_let_go(w->heads[r])[c->rank], 1, memory_order_release);
+    }
     for (int r = 0; r < c->size; r++) /* release: pairs with the owner's look before it frees the memory */
         if (w->heads[r])
             atomic_fetch_sub_explicit(&w->heads[r]->refcount, 1, memory_order_release);
     if (w->remote && w->remote->stuck) /* the wire may still write there: leak it rather than reuse it */
         free(w->deferred);
     else
-        comm_deferred_add(c, w->deferred, &mine->refcount, mine);
+        comm_deferred_add(c, w->deferred, &mine->refcount, mine, w->device ? &on : NULL);
     arena_free(&w->arena);
     free(w);
 }

@@ -29,7 +29,9 @@ static int wait_locked(weft_window *w, bool (*met)(void *arg), lost_check *lost,
     for (;;) {
         int64_t next = now + c->beat_ns;
         struct comm_need need = {met, NULL, arg, until >= 0 && until < next ? until : next};
+        c->polled += w->device != NULL; /* kernels that write signals do not ring */
         int err = comm_wait(c, &need);
+        c->polled -= w->device != NULL;
         if (err == COMM_LATE) {
             int gone = lost(arg);
             err = gone ? gone : err;

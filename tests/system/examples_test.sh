@@ -57,6 +57,7 @@ done
 for name in 04_window_allgather 05_window_reduce_scatter 07_rolling_mean 08_moe_dispatch 10_survivors; do
     expect 1 "start it by: weft run" "$bin/$name"
 done
+expect 0 "100 numbers from rank to rank on 3 ranks, signalled by the host: right" env WEFT_DEVICE=sim "$WEFT_BIN" run -n 3 "$bin/15_gpu_window"
 expect 0 "4 ranks were 3 in the end, and the sums right" "$WEFT_BIN" run -n 4 "$bin/10_survivors"
 # The same points on any number of ranks, by weft and by MPI; weft's has fewer lines of code.
 alone=$(awk -v n=61 -v steps=200 'BEGIN {
