@@ -1,9 +1,16 @@
 /* Every host has a core of the whole group in its own shared memory. Meetings of several hosts are relay.c's.
  *
- * Failures: a rank that learns of a failure tells the ranks of other hosts that it has a connection with, and the first
- * ranks of the hosts next to its own in the tree of hosts (relay.h). Each of these does the same. So the news reaches
- * every rank that is connected with others, by ranks that are in a call of weft, and each rank sends as many mails as
- * it has connections. A rank whose neighbour in the tree is gone finds that out by itself.
+ * Failures: a rank that learns of a failure tells the ranks of other hosts that it has a connection with. One rank of
+ * each host also tells the first ranks of the hosts next to its own in the tree of hosts (relay.h): the first rank that
+ * claims it, by a word in the memory of the host. Each rank that hears it does the same. So the news reaches every rank
+ * that is connected with others, by ranks that are in a call of weft. Each rank sends as many mails as it has
+ * connections, and one of a host a few more. A rank whose neighbour in the tree is gone finds that out by itself.
+ *
+ * If the rank that has claimed it dies before its mails have left: the first rank of the host tells its neighbours
+ * whether or not another rank has claimed it. If it dies, too, its neighbours notice that by themselves, since meetings
+ * have connected them. If it is not in a call, another rank takes the claim over: each rank of the host that hears of
+ * the failure later looks whether the rank with the claim lives, and so does each that asks for survivors or closes the
+ * comm (mail_spread_again).
  *
  * Farewells: the first rank of a host tells those next to it in the tree. A rank that waits for messages of a rank on
  * another host asks the wire whether that rank has left.
@@ -51,16 +58,22 @@ static bool is_here(weft_comm *c, int rank)
     return c->transport->gone(c->link, rank) == TRANSPORT_HERE;
 }
 
-/* Sends to the ranks of other hosts that this rank is connected with, and to the first ranks of the hosts next to its
- * own in the tree of hosts. If the one above is gone, the next one above it takes its place. */
-static void send_near(weft_comm *c, const void *packet, size_t bytes)
+/* Sends to the ranks of other hosts that this rank is connected with. */
+static void send_connected(weft_comm *c, const void *packet, size_t bytes)
+{
+    struct wire *wire = c->link->hosts->wire;
+    for (int r = 0; r < c->size; r++)
+        if (transport_elsewhere(c->link, r) && wire->ops->used(wire, r) && is_here(c, r))
+            (void)mail_send(c, r, packet, bytes);
+}
+
+/* Sends to the first ranks of the hosts next to this rank's own in the tree of hosts, as far as it is not connected
+ * with them. If the one above is gone, the next one above it takes its place. */
+static void send_beside(weft_comm *c, const void *packet, size_t bytes)
 {
     const struct transport_hosts *h = c->link->hosts;
     struct wire *wire = h->wire;
     int near[RELAY_HOSTS + 1], host = h->host[c->rank], n = relay_tree(host, h->nhosts, near);
-    for (int r = 0; r < c->size; r++)
-        if (transport_elsewhere(c->link, r) && wire->ops->used(wire, r) && is_here(c, r))
-            (void)mail_send(c, r, packet, bytes);
     for (int i = 0; i < n; i++) {
         int above[RELAY_HOSTS + 1];
         while (near[i] && near[i] < host && !is_here(c, h->firsts[near[i]])) {
@@ -72,10 +85,12 @@ static void send_near(weft_comm *c, const void *packet, size_t bytes)
     }
 }
 
-void mail_tell(weft_comm *c, const void *packet, size_t bytes)
+void mail_tell(weft_comm *c, const void *packet, size_t bytes, bool beside)
 {
     if (c->mail && mail_is_wide(c))
-        send_near(c, packet, bytes);
+        send_connected(c, packet, bytes);
+    if (c->mail && mail_is_wide(c) && beside)
+        send_beside(c, packet, bytes);
     for (int r = 0; c->mail && !mail_is_wide(c) && r < c->size; r++)
         if (transport_elsewhere(c->link, r) && is_here(c, r))
             (void)mail_send(c, r, packet, bytes);
@@ -93,13 +108,27 @@ static void send_to_neighbours(weft_comm *c, const struct mail_packet *m)
         (void)mail_send(c, ranks[i], m, length(m));
 }
 
+/* Is this rank from here on the one of its host that tells other hosts of the failure? It is if no other rank has
+ * claimed that, or the one that has claimed it has died. */
+static bool claim(weft_comm *c)
+{
+    _Atomic int32_t *speaks = &c->group->speaks;
+    int32_t was = atomic_load_explicit(speaks, memory_order_seq_cst);
+    if (was == c->rank + 1 || (was && c->transport->gone(c->link, was - 1) != TRANSPORT_DIED))
+        return false;
+    return atomic_compare_exchange_strong_explicit(speaks, &was, c->rank + 1, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
+}
+
 /* Tells the failure, once. */
 static void spread(weft_comm *c, const struct mail_packet *m)
 {
     if (c->mail->told)
         return;
     c->mail->told = true;
-    send_near(c, m, length(m));
+    send_connected(c, m, length(m));
+    if (claim(c) || c->link->hosts->index[c->rank] == 0)
+        send_beside(c, m, length(m));
 }
 
 /* ---- what comes ---- */
@@ -278,13 +307,30 @@ void mail_failure(weft_comm *c, int code, const char *text)
     spread(c, &m);
 }
 
+/* The packet that tells the comm's failure. False: it has not failed, or is on one host. */
+static bool failure(const weft_comm *c, struct mail_packet *m)
+{
+    const char *text;
+    *m = (struct mail_packet){.kind = FAILURE, .code = c->mail ? core_failure(c->group, &text) : 0};
+    if (m->code)
+        snprintf(m->text, sizeof m->text, "%s", text);
+    return m->code;
+}
+
 void mail_failure_to(weft_comm *c, int peer)
 {
-    struct mail_packet m = {.kind = FAILURE};
-    const char *text;
-    m.code = core_failure(c->group, &text);
-    if (!c->mail || !m.code || c->transport->gone(c->link, peer) != TRANSPORT_HERE)
+    struct mail_packet m;
+    if (failure(c, &m) && c->transport->gone(c->link, peer) == TRANSPORT_HERE)
+        (void)mail_send(c, peer, &m, length(&m));
+}
+
+void mail_spread_again(weft_comm *c)
+{
+    struct mail_packet m;
+    if (!failure(c, &m))
         return;
-    snprintf(m.text, sizeof m.text, "%s", text);
-    (void)mail_send(c, peer, &m, length(&m));
+    if (!c->mail->told)
+        spread(c, &m);
+    else if (claim(c))
+        send_beside(c, &m, length(&m));
 }

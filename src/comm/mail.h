@@ -27,9 +27,10 @@ void mail_handle(weft_comm *c, enum mail_owner owner, mail_handler *handler);
  * set. A caller that waits for the peer afterwards may ignore it: that wait finds out that the peer is gone. */
 int mail_send(weft_comm *c, int peer, const void *packet, size_t bytes);
 /* Sends to all ranks of other hosts that have not left. In a comm that is wide, of more than MAIL_ALL ranks, only to
- * those that this rank is connected with, and to the first ranks of the hosts next to its own in the tree of hosts. */
+ * those that this rank is connected with, and if `beside` to the first ranks of the hosts next to its own in the tree
+ * of hosts. */
 #define MAIL_ALL 64
-void mail_tell(weft_comm *c, const void *packet, size_t bytes);
+void mail_tell(weft_comm *c, const void *packet, size_t bytes, bool beside);
 static inline bool mail_is_wide(const weft_comm *c)
 {
     return c->size > MAIL_ALL;
@@ -52,6 +53,8 @@ void mail_failure(weft_comm *c, int code, const char *text);
  * leaves a failed comm tells the ranks that wait for it. Otherwise they might hear that it left before they hear
  * why. */
 void mail_failure_to(weft_comm *c, int peer);
+/* When the comm has failed: if the rank of this host that told other hosts of it has died, this one does. */
+void mail_spread_again(weft_comm *c);
 /* For survive.c, when the comm has failed and its tasks are no longer passed: handles the mail that has come. */
 void mail_receive(weft_comm *c);
 #endif

@@ -73,8 +73,10 @@ void survive_open(weft_comm *c)
 
 void survive_close(weft_comm *c)
 {
-    if (core_failed(c->group) && !atomic_load_explicit(&c->group->ranks[c->rank].went_on, memory_order_relaxed))
+    if (core_failed(c->group) && !atomic_load_explicit(&c->group->ranks[c->rank].went_on, memory_order_relaxed)) {
+        mail_spread_again(c);
         survive_mail_quit(c);
+    }
     survive_state_free(c->survivors);
     c->survivors = NULL;
 }
@@ -155,6 +157,7 @@ static void look(struct survivors *s, int64_t now)
         return;
     s->departures = departures;
     s->looked_at = now;
+    mail_spread_again(c);
     for (int r = 0; r < c->size; r++)
         if (r != c->rank && !survive_in(s->dead, r))
             look_at(s, r);
@@ -174,8 +177,8 @@ static bool has_asked(const struct survivors *s, int rank)
            (survive_agreement(s->view.ballot) == a && survive_leader(s->view.ballot) == rank);
 }
 
-/* Does this rank not expect the other one to lead? Later than the deadline, ranks tell all others that they ask: they
- * need a moment for that. */
+/* Does this rank not expect the other one to lead? Later than the deadline, ranks tell others that they ask: they need
+ * a moment for that. */
 static bool is_out(const struct survivors *s, int rank, int64_t now)
 {
     bool late = survive_late(s, now - s->comm->deadline_ns / 8);
@@ -260,17 +263,19 @@ static int before(const struct survivors *s)
 
 /* Without the word of a leader, the first rank of each host asks on the way up to the rank that should lead: so it
  * finds out whether ranks there are dead, and they hear of the agreement. The others ask later, one after the other.
- * After its deadline it tells all others that it asks: the first of those that do so leads. */
+ * After its deadline a rank tells others that it asks: the ranks 1, 2, 4, 8 and so on after it. So a rank hears it of
+ * one before it, unless none of these asks, and does not lead then. If several ranks lead nevertheless, the lowest of
+ * them outbids the others. */
 static void ask(struct survivors *s, int from, int64_t now)
 {
     weft_comm *c = s->comm;
     if (survive_agreement(s->view.ballot) == s->agreement)
         return;
-    if (!s->asked_all && survive_late(s, now)) {
-        s->asked_all = true;
-        for (int r = 0; r < c->size; r++)
-            if (transport_elsewhere(c->link, r) && !survive_in(s->dead, r))
-                survive_mail_ask(s, r);
+    if (!s->asked_after && survive_late(s, now)) {
+        s->asked_after = true;
+        for (int step = 1; step < c->size - c->rank; step *= 2)
+            if (transport_elsewhere(c->link, c->rank + step) && !survive_in(s->dead, c->rank + step))
+                survive_mail_ask(s, c->rank + step);
     }
     if (!transport_elsewhere(c->link, from))
         return;

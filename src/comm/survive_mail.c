@@ -73,20 +73,46 @@ void survive_mail_report(struct survivors *s, int rank)
     send_set(s, rank, &m, s->answered);
 }
 
+/* Is no rank of this host left that may still take part in the agreement? If two ranks quit at the same time, at least
+ * one of them sees the word of the other: each sets its own before it looks. */
+static bool is_last(weft_comm *c)
+{
+    struct core_group *g = c->group;
+    atomic_store_explicit(&g->ranks[c->rank].quits, 1, memory_order_seq_cst);
+    for (int i = 0; i < g->here; i++) {
+        int r = g->ranks[i].indexed;
+        if (!atomic_load_explicit(&g->ranks[r].quits, memory_order_seq_cst) &&
+            c->transport->gone(c->link, r) == TRANSPORT_HERE)
+            return false;
+    }
+    return true;
+}
+
 /* Of many ranks only some are told. So a rank that quits also tells which ranks it knows to be dead or to have quit.
- * Whoever leads the agreement hears it from any rank that reports. */
+ * Whoever leads the agreement hears it from any rank that reports. The ranks of a host see in its memory which of them
+ * have quit, and report it if they take part. So only the last rank of a host tells hosts that it is not connected
+ * with. If the last one dies instead, the ranks that speak to this host find out rank by rank that none is there. */
 void survive_mail_quit(weft_comm *c)
 {
-    const struct survivors *s = c->survivors;
+    if (!c->mail)
+        return;
+    bool last = is_last(c);
+    struct survivors *s = last && mail_is_wide(c) && c->group->here > 1 ? survive_state_of(c) : c->survivors;
+    for (int i = 0; s && last && i < c->group->here; i++) {
+        int r = c->group->ranks[i].indexed;
+        if (atomic_load_explicit(&c->group->ranks[r].quits, memory_order_seq_cst) ||
+            c->transport->gone(c->link, r) == TRANSPORT_DIED)
+            survive_put(s->dead, r, true);
+    }
     struct survive_packet m = {.kind = SURVIVE_DEAD};
     for (size_t first = 0; s && mail_is_wide(c) && first < s->words; first += SURVIVE_PART) {
         m.first = (uint32_t)first;
         m.n = (uint32_t)(s->words - first < SURVIVE_PART ? s->words - first : SURVIVE_PART);
         memcpy(m.set, s->dead + first, m.n * sizeof *m.set);
-        mail_tell(c, &m, SURVIVE_HEAD + m.n * sizeof *m.set);
+        mail_tell(c, &m, SURVIVE_HEAD + m.n * sizeof *m.set, last);
     }
     m = (struct survive_packet){.kind = SURVIVE_QUITS};
-    mail_tell(c, &m, SURVIVE_HEAD);
+    mail_tell(c, &m, SURVIVE_HEAD, last);
 }
 
 void survive_mail_gives_up(weft_comm *c, int rank, uint64_t id, int gone)

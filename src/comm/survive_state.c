@@ -49,7 +49,7 @@ void survive_state_enter(struct survivors *s, uint64_t agreement)
     s->accepted = s->best.ballot = 0;
     s->asked_at = 0;
     s->asked_whom = -1;
-    s->asked_all = false;
+    s->asked_after = false;
 }
 
 bool survive_state_newer(const struct survivors *s, uint64_t ballot, uint64_t phase)

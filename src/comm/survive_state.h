@@ -107,7 +107,7 @@ struct survivors {
     uint64_t departures; /* liveness_departures, when this rank last looked at all others */
     uint64_t words_seen; /* of core_group, when it last read words of this host's ranks */
     int64_t words_at;    /* when it last looked at all of them */
-    bool asked_all;      /* this rank has told all others that it asks, because its deadline is over */
+    bool asked_after;    /* this rank has told ranks after it that it asks, because its deadline is over */
     /* of the leader */
     bool fresh;                            /* the list was not one that a rank had accepted before */
     struct survive_word best, coming_best; /* the accepted list with the highest ballot; one of which parts have come */

@@ -268,8 +268,8 @@ static void remove_lead(struct file_store *s, int dir, const char *room)
     file_aside(s, aside);
     if (renameat(dir, lead, dir, aside))
         return;
-    if (!card_read(s, dir, aside, &c) && strcmp(c.room, room))
-        linkat(dir, aside, dir, lead, 0);
+    if (!card_read(s, dir, aside, &c) && strcmp(c.room, room) && linkat(dir, aside, dir, lead, 0))
+        return; /* it cannot be put back: the file stays, for whoever looks into the folder */
     unlinkat(dir, aside, 0);
 }
 

@@ -85,7 +85,7 @@ void wire_sizes_body(struct wire_rank *r)
         WIRE_OK(r, o->make(r->w, to, k, out, n, true, &send));
         WIRE_OK(r, o->make(r->w, from, k, in, n, false, &recv));
         WIRE_CHECK(r, o->test(send) == 1 && o->test(recv) == 1); /* nothing is under way */
-        for (uint64_t run = 0; run < (n > 1 << 20 ? (uint64_t)test_rounds(3) : 3); run++) {
+        for (uint64_t run = 0; run < (n > 1 << 20 ? (uint64_t)test_share(1, 3) : 3); run++) {
             wire_fill(out, n, wire_seed(r->rank, to, k, run));
             in[n] = 0x5a;
             WIRE_OK(r, o->start(recv));

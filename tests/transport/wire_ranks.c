@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "wire_ranks.h"
 
+#include <endian.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -98,20 +99,30 @@ unsigned char wire_byte(uint64_t seed, size_t i)
     return (unsigned char)((seed + (i >> 3) * UINT64_C(0x9e3779b97f4a7c15)) >> (i & 7) * 8);
 }
 
+/* The 8 bytes from byte i on, which is a multiple of 8, as they stand in memory. */
+static uint64_t wire_word(uint64_t seed, size_t i)
+{
+    return htole64(seed + (i >> 3) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
 void wire_fill(void *memory, size_t bytes, uint64_t seed)
 {
-    for (size_t i = 0; i < bytes; i++)
-        ((unsigned char *)memory)[i] = wire_byte(seed, i);
+    unsigned char *to = memory;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = wire_word(seed, i);
+        memcpy(to + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
 }
 
 size_t wire_differs(const void *memory, size_t bytes, uint64_t seed)
 {
     const unsigned char *is = memory;
-    size_t first = bytes;
+    size_t first = 0;
     values_begin();
-    for (size_t i = bytes; i-- > 0;)
-        if (is[i] != wire_byte(seed, i))
-            first = i;
+    for (uint64_t word = wire_word(seed, 0); bytes - first >= 8 && !memcmp(is + first, &word, 8);)
+        word = wire_word(seed, first += 8);
+    while (first < bytes && is[first] == wire_byte(seed, first))
+        first++;
     for (size_t i = first; i < bytes; i++)
         VALUES_CHECK(i, is[i], wire_byte(seed, i));
     return first;

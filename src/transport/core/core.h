@@ -73,6 +73,7 @@ struct core_rank {
     _Alignas(CORE_LINE) _Atomic uint64_t pulse; /* changes with every pass of the owner: it is alive and at work */
     _Atomic uint32_t state;                     /* enum core_state */
     _Atomic uint32_t went_on;                   /* after a failure: it has opened a comm again with other survivors */
+    _Atomic uint32_t quits;                     /* after a failure: it closes the comm, and does not go on */
     _Atomic uint64_t gave_up;                   /* the attempt to open a comm again (again.c) that it has given up */
     _Atomic int32_t gave_up_for;                /* the rank that was gone, plus 1; 0: for another reason */
     _Atomic uint64_t survive; /* the place of its words of the survivor agreement, plus 1; 0: it has none */
@@ -121,6 +122,8 @@ struct core_group {
     _Atomic int32_t lacks[CORE_LACKS];         /* for texts; -1: no rank */
     _Alignas(CORE_LINE) _Atomic uint64_t cores[CORE_CORES / 64]; /* CPU cores that the ranks may run on, all together */
     _Atomic uint64_t departures; /* grows when a rank has left, or has given up opening a comm again */
+    /* After a failure of a group on several hosts: the rank that tells other hosts of it, plus 1; 0: none (mail.c). */
+    _Atomic int32_t speaks;
     /* After a failure, in survivor agreement: */
     _Atomic uint64_t
         words; /* grows when a leader has published its word; the low bits say which rank has (survive_words.c) */

@@ -4,7 +4,7 @@
  * connects. The kernel drops abstract names with the process, so nothing is left behind, also if a rank is killed.
  *
  *   rank: HELLO    host: WELCOME with the file, or REFUSED
- *   rank: READY    host: GO when all ranks are ready
+ *   rank: READY    host: closes the connection when all ranks are ready, and has set the word `formed` in the file
  *
  * Ranks that say different sizes are all refused: see disagree().
  *
@@ -33,8 +33,8 @@
 #include "base/text.h"
 #include "transport/shm/shm.h"
 
-enum kind { HELLO = 1, WELCOME, REFUSED, READY, GO, BYE };
-#define PROTOCOL (UINT32_C(0x77680000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
+enum kind { HELLO = 1, WELCOME, REFUSED, READY, BYE };
+#define PROTOCOL (UINT32_C(0x776a0000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
 #define DISAGREE_NS \
     INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
 #define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
@@ -154,6 +154,14 @@ static bool all_have_come(const struct shm_link *l)
         if (atomic_load_explicit(&l->base.group->ranks[r].state, memory_order_seq_cst) != CORE_HERE)
             return false;
     return true;
+}
+
+/* Whether the group has formed, after the connection with the host has ended. If the host has not decided that, this
+ * rank looks at the words of all others. */
+static bool has_formed(const struct shm_link *l)
+{
+    uint32_t formed = atomic_load_explicit(&l->home->head->formed, memory_order_seq_cst);
+    return formed ? formed == FORMED : form(l, all_have_come(l));
 }
 
 /* ---- messages ---- */
@@ -365,7 +373,8 @@ static int attend(struct host *h, int rank)
     return 0;
 }
 
-/* Tells all members how joining ended. They may try again only if time ran out, since this rank may come back, too. */
+/* Ends the connections with all members, and tells them if joining failed. They may try again only if time ran out,
+ * since this rank may come back, too. If the group has formed, they find that in the file. */
 static void dismiss(struct host *h, int err)
 {
     for (int r = 0; r < h->link->base.size; r++) {
@@ -374,8 +383,8 @@ static void dismiss(struct host *h, int err)
         if (err && err != WEFT_ETIMEOUT) {
             refuse(h->peers[r], err, weft_errmsg());
             h->told++;
-        } else {
-            say(h->peers[r], err ? BYE : GO, err ? weft_errmsg() : "");
+        } else if (err) {
+            say(h->peers[r], BYE, weft_errmsg());
         }
         hang_up(h, r);
     }
@@ -550,7 +559,7 @@ static int enlist(struct shm_link *l, const struct transport_ask *ask, int fd, c
     transport_link_enter(&l->base);
     say(fd, READY, "");
     err = await(fd, ask, until, &m, NULL);
-    if (err && err != WEFT_ETIMEOUT && form(l, all_have_come(l)))
+    if (err && err != WEFT_ETIMEOUT && has_formed(l))
         return 0;
     if (err == AGAIN)
         return has_ended(l, ask, hosted_by);
@@ -563,7 +572,7 @@ static int enlist(struct shm_link *l, const struct transport_ask *ask, int fd, c
     }
     if (m.kind == REFUSED)
         return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
-    return m.kind == GO ? 0 : bye(l, &m);
+    return bye(l, &m);
 }
 
 static int visit(struct shm_link *l, const struct transport_ask *ask, int fd, const struct ucred *who, int64_t until)
