@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "bus/bus_server.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,10 @@ struct bus_server {
     _Atomic bool broken;        /* the journal could not be written; `why` is set before it */
     _Atomic bool stopping;      /* leases do not end with their connections any more */
     char why[256];
+    size_t nwaiting;                 /* clients in `waiting` */
+    struct bus_server_counts counts; /* of the server's thread */
+    pthread_mutex_t lock;            /* of what follows */
+    struct bus_server_counts shown;  /* `counts` at the end of the thread's last turn */
 };
 
 /* What the service keeps for a client. */
@@ -44,6 +49,8 @@ struct part {
     struct wheel_timer timer;
     struct list leases; /* that end with it */
     bool watches;       /* its reply is that of a watch; otherwise that of a get */
+    bool waits;         /* it is in `waiting` */
+    int64_t changed_at; /* when the change came that it is told of; 0: it did not wait for it */
     int64_t after;
     char prefix[DIRECTORY_KEY_MAX + 1];
     struct book_record **got; /* what is left of a get: the records from `at` on, as they were at the revision */
@@ -58,6 +65,58 @@ struct lease {
     struct list node;   /* in the owner's leases */
 };
 
+/* ---- counts ---- */
+
+int64_t bus_server_bucket_ns(int i)
+{
+    int64_t ns = 100000;
+    for (; i > 1; i -= 2)
+        ns *= 10;
+    return i ? 3 * ns : ns;
+}
+
+static void count_time(struct bus_server_times *t, int64_t ns)
+{
+    for (int i = 0; i < BUS_SERVER_BUCKETS; i++)
+        if (ns <= bus_server_bucket_ns(i)) {
+            t->buckets[i]++;
+            break;
+        }
+    t->n++;
+    t->ns += ns;
+}
+
+static bool is_broken(struct bus_server *s);
+
+/* At the end of each turn of the server's thread. */
+static void show_counts(struct bus_server *s)
+{
+    struct bus_server_counts *c = &s->counts;
+    c->watches = s->nwaiting;
+    c->leases = s->book.leases.used;
+    c->keys = s->book.nkeys;
+    c->key_bytes = s->book.bytes;
+    c->broken = is_broken(s);
+    pthread_mutex_lock(&s->lock);
+    s->shown = *c;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void bus_server_counts(struct bus_server *s, struct bus_server_counts *out)
+{
+    struct server_counts n = {0};
+    if (s->server)
+        server_counts(s->server, &n); /* after it, `shown` is not older than this call */
+    pthread_mutex_lock(&s->lock);
+    *out = s->shown;
+    pthread_mutex_unlock(&s->lock);
+    out->connections = n.connections;
+    out->requests = n.requests;
+    out->sent = n.sent;
+    out->received = n.received;
+    out->cpu_ns = n.cpu_ns;
+}
+
 /* ---- replies ---- */
 
 static void answer(struct bus_server *s, struct part *p, int code, int64_t number, const void *value, size_t bytes)
@@ -69,13 +128,22 @@ static void answer(struct bus_server *s, struct part *p, int code, int64_t numbe
 
 static void refuse(struct bus_server *s, struct part *p, int code, const char *text)
 {
+    s->counts.refusals++;
     answer(s, p, code, 0, text, strlen(text));
+}
+
+/* The client waits no more for a change. */
+static void end_wait(struct bus_server *s, struct part *p)
+{
+    list_remove(&p->node);
+    wheel_remove(&s->waits, &p->timer);
+    s->nwaiting -= p->waits;
+    p->waits = false;
 }
 
 static void be_ready(struct bus_server *s, struct part *p)
 {
-    list_remove(&p->node);
-    wheel_remove(&s->waits, &p->timer);
+    end_wait(s, p);
     p->client->waits = true;
     list_append(&s->ready, &p->node);
 }
@@ -123,7 +191,7 @@ static void give_got(struct bus_server *s, struct part *p)
         n++;
     }
     bool more = p->at + n < p->ngot;
-    answer_items(s, p, more ? BUS_MESSAGE_MORE : BUS_MESSAGE_END, p->revision, p->got + p->at, n, bytes);
+    answer_items(s, p, more ? BUS_MESSAGE_MORE : BUS_MESSAGE_END, p->revision, n ? p->got + p->at : NULL, n, bytes);
     for (size_t i = 0; i < n; i++)
         book_drop(p->got[p->at + i]);
     p->at += n;
@@ -184,6 +252,9 @@ static bool next(struct server_service *service)
         give_changes(s, p);
     else
         give_got(s, p);
+    if (p->changed_at)
+        count_time(&s->counts.deliveries, deadline_now() - p->changed_at);
+    p->changed_at = 0;
     return true;
 }
 
@@ -192,12 +263,14 @@ static void tell(struct bus_server *s, int64_t since)
 {
     const struct book *b = &s->book;
     size_t first = book_log_after(b, since);
+    int64_t now = deadline_now();
     for (struct list *n = list_first(&s->waiting), *after; n && first < b->log_n; n = after) {
         struct part *p = LIST_OF(n, struct part, node);
         after = list_after(&s->waiting, n);
         for (size_t i = first; i < b->log_n; i++) {
             s->service.state->steps++;
             if (concerns(p, book_logged(b, i))) {
+                p->changed_at = now;
                 be_ready(s, p);
                 break;
             }
@@ -278,6 +351,7 @@ static void grant(struct bus_server *s, struct part *p, int64_t ttl_ms, int64_t 
         return;
     }
     own(l, p);
+    s->counts.granted++;
     set_timer(s, l, now + l->base.ttl_ns);
     if (!s->journal.path || kept(s, journal_grant(&s->journal, l->base.id, l->base.ttl_ns)))
         answer(s, p, 0, l->base.id, NULL, 0);
@@ -336,7 +410,7 @@ static bool transact(struct bus_server *s, struct part *p, const struct frame_re
     struct bus_message_transaction m;
     if (!bus_message_take_transaction(r->value, r->bytes, &m))
         return false;
-    int64_t before = s->book.revision;
+    int64_t before = s->book.revision, begun = deadline_now();
     const char *why = may_change(s, p, &m.t);
     if (why) {
         refuse(s, p, WEFT_ETRANSPORT, why);
@@ -348,6 +422,10 @@ static bool transact(struct bus_server *s, struct part *p, const struct frame_re
         return true;
     }
     unsigned char done = result == BOOK_DONE;
+    s->counts.changes += s->book.revision > before;
+    s->counts.conflicts += result == BOOK_DIFFERS;
+    if (s->book.revision > before)
+        count_time(&s->counts.commits, deadline_now() - begun);
     switch (result) {
     case BOOK_DONE:
     case BOOK_DIFFERS: answer(s, p, 0, s->book.revision, &done, 1); break;
@@ -389,7 +467,8 @@ static void watch(struct bus_server *s, struct part *p, uint32_t wait_ms, int64_
         be_ready(s, p);
         return;
     }
-    p->client->waits = true;
+    p->client->waits = p->waits = true;
+    s->nwaiting++;
     list_append(&s->waiting, &p->node);
     wheel_add(&s->waits, &p->timer,
               now + (int64_t)(wait_ms < BUS_SERVER_WATCH_MS ? wait_ms : BUS_SERVER_WATCH_MS) * 1000000);
@@ -453,17 +532,18 @@ static void leave(struct server_service *service, struct server_client *c)
     if (!p)
         return;
     c->part = NULL;
-    list_remove(&p->node);
-    wheel_remove(&s->waits, &p->timer);
+    end_wait(s, p);
     forget_got(p);
     /* Relaxed: server_stop, which comes after the store, lets the thread see it. */
     bool stay = atomic_load_explicit(&s->stopping, memory_order_relaxed) || is_broken(s);
     for (struct list *n; (n = list_first(&p->leases));) {
         struct lease *l = LIST_OF(n, struct lease, node);
-        if (stay)
+        if (stay) {
             own(l, NULL);
-        else
+        } else {
+            s->counts.lapsed++;
             end_lease(s, l, deadline_now());
+        }
     }
     free(p);
 }
@@ -473,11 +553,14 @@ static int64_t expire(struct server_service *service, int64_t now)
     struct bus_server *s = (struct bus_server *)service;
     for (struct wheel_timer *t; (t = wheel_pop(&s->waits, now));) {
         struct part *p = LIST_OF(t, struct part, timer);
-        list_remove(&p->node);
+        end_wait(s, p);
         answer_items(s, p, BUS_MESSAGE_END, s->book.revision, NULL, 0, 0);
     }
-    for (struct wheel_timer *t; !is_broken(s) && (t = wheel_pop(&s->leases, now));)
+    for (struct wheel_timer *t; !is_broken(s) && (t = wheel_pop(&s->leases, now));) {
+        s->counts.lapsed++;
         end_lease(s, LIST_OF(t, struct lease, timer), now);
+    }
+    show_counts(s);
     return is_broken(s) ? wheel_next(&s->waits) : min64(wheel_next(&s->waits), wheel_next(&s->leases));
 }
 
@@ -503,26 +586,41 @@ static void await_owners(struct bus_server *s)
         }
 }
 
-int bus_server_start(int listener, const struct bus_server_opts *opts, struct bus_server **out)
+int bus_server_make(const struct bus_server_opts *opts, struct bus_server **out)
 {
-    struct server_token tokens[] = {{opts->publish_token, BUS_MESSAGE_READS | BUS_MESSAGE_PUBLISHES},
-                                    {opts->read_token, BUS_MESSAGE_READS}};
     struct bus_server *s = calloc(1, sizeof *s);
-    if (!s) {
-        forks_close(listener);
+    if (!s)
         return error_nomem();
-    }
     s->service = (struct server_service){.ask = ask, .next = next, .leave = leave, .expire = expire};
     list_begin(&s->waiting);
     list_begin(&s->ready);
+    pthread_mutex_init(&s->lock, NULL);
     book_begin(&s->book, first_revision(), sizeof(struct lease));
     int err = opts->keep ? journal_open(&s->journal, opts->keep, &s->book, s->book.revision, true, true) : 0;
     if (err) {
-        forks_close(listener);
         bus_server_stop(s);
         return err;
     }
     await_owners(s);
+    *out = s;
+    return 0;
+}
+
+struct server_service *bus_server_service(struct bus_server *s)
+{
+    return &s->service;
+}
+
+int bus_server_start(int listener, const struct bus_server_opts *opts, struct bus_server **out)
+{
+    struct server_token tokens[] = {{opts->publish_token, BUS_MESSAGE_READS | BUS_MESSAGE_PUBLISHES},
+                                    {opts->read_token, BUS_MESSAGE_READS}};
+    struct bus_server *s;
+    int err = bus_server_make(opts, &s);
+    if (err) {
+        forks_close(listener);
+        return err;
+    }
     err = server_start_service(listener, tokens, opts->read_token ? 2 : 1, &s->service, &s->server);
     if (err) {
         bus_server_stop(s);
@@ -544,6 +642,7 @@ void bus_server_stop(struct bus_server *s)
     book_end(&s->book, NULL, NULL);
     if (s->journal.path)
         journal_close(&s->journal);
+    pthread_mutex_destroy(&s->lock);
     error_restore(&text);
     free(s);
 }

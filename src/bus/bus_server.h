@@ -29,6 +29,36 @@ int bus_server_start(int listener, const struct bus_server_opts *opts, struct bu
 /* Has the server lost the file in which it keeps its state? Then it answers all requests with an error, and `text` says
  * why. Any thread may ask. */
 bool bus_server_broken(struct bus_server *s, char *text, size_t cap);
+
+/* How long something took: how often at most bus_server_bucket_ns(i) and more than that of i - 1, and in all. */
+#define BUS_SERVER_BUCKETS 10
+struct bus_server_times {
+    uint64_t buckets[BUS_SERVER_BUCKETS];
+    uint64_t n;
+    int64_t ns;
+};
+int64_t bus_server_bucket_ns(int i); /* 100 us, 300 us, 1 ms and so on to 3 s */
+
+/* What the server has now, and has done since it was started. */
+struct bus_server_counts {
+    uint64_t connections, watches, leases, keys, key_bytes;
+    uint64_t requests, sent, received;  /* sent and received: bytes */
+    uint64_t changes, conflicts;        /* transactions that were done, and those with a compare that did not hold */
+    uint64_t refusals;                  /* requests that were answered with an error */
+    uint64_t granted, lapsed;           /* leases; lapsed: ended with their time or their owner's connection */
+    int64_t cpu_ns;                     /* of the server's thread */
+    struct bus_server_times commits;    /* transactions, with the write to the file */
+    struct bus_server_times deliveries; /* from a change to the reply for a client that waits for it */
+    bool broken;
+};
+/* Any thread may ask; it waits for the server's thread. */
+void bus_server_counts(struct bus_server *s, struct bus_server_counts *out);
+
+/* The state without a thread and connections: for tests, which make the requests of its clients. */
+struct server_service;
+int bus_server_make(const struct bus_server_opts *opts, struct bus_server **out);
+struct server_service *bus_server_service(struct bus_server *s);
+
 /* At once. Leases of clients that are connected are kept with the state. NULL is allowed. */
 void bus_server_stop(struct bus_server *s);
 #endif

@@ -13,9 +13,11 @@
 
 #include "base/forks.h"
 #include "base/utf8.h"
+#include "bus/bus_metrics.h"
 #include "bus/bus_server.h"
 #include "bus/directory.h"
 #include "cli/cli.h"
+#include "cli/cmd_bus_status.h"
 #include "comm/environment.h"
 #include "rendezvous/address.h"
 #include "tool/args.h"
@@ -26,11 +28,13 @@
 #define LISTEN "127.0.0.1:7077"
 #define SECOND INT64_C(1000000000)
 #define TIMEOUT_S 30 /* within which a directory must answer, without --timeout */
+#define METRICS_S 5  /* after which the file of metrics is written anew */
 #define SHOWN 60     /* bytes of a value that a table shows */
 
 struct asked {
-    const char *listen, *token, *read_token, *keep;
+    const char *listen, *token, *read_token, *keep, *metrics_file;
     bool json;
+    int64_t metrics; /* a port; -1: none */
     int64_t after, count, timeout;
     const char *url, *prefix;
 };
@@ -66,18 +70,40 @@ static void notify(const char *state)
     close(fd);
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* A server without its metrics is better than none: what goes wrong is said once. */
+static void write_metrics(struct bus_server *server, const char *path, bool *said)
+{
+    bool wrong = path && bus_metrics_write(server, path);
+    if (wrong && !*said)
+        fprintf(stderr, "weft bus: %s\n", weft_errmsg());
+    *said = wrong;
+}
+
 /* Until a signal ends the server, or it has lost its file. */
-static int stay(struct bus_server *server, struct failure *f)
+static int stay(struct bus_server *server, const struct asked *a, struct failure *f)
 {
     sigset_t set = end_signals();
     const struct timespec pause = {.tv_nsec = 200000000};
     char why[256];
-    for (;;) {
+    bool said = false;
+    for (int64_t written = 0;;) {
+        if (now_ns() - written >= METRICS_S * SECOND) {
+            write_metrics(server, a->metrics_file, &said);
+            written = now_ns();
+        }
         int number = sigtimedwait(&set, NULL, &pause);
-        if (number > 0)
-            return CLI_OK;
-        if (bus_server_broken(server, why, sizeof why))
-            return failure_set(f, CLI_WRONG, "%s", why);
+        bool broken = number <= 0 && bus_server_broken(server, why, sizeof why);
+        if (number <= 0 && !broken)
+            continue;
+        write_metrics(server, a->metrics_file, &said);
+        return broken ? failure_set(f, CLI_WRONG, "%s", why) : CLI_OK;
     }
 }
 
@@ -104,6 +130,8 @@ static int serve(const struct asked *a, struct failure *f)
     char publish[SERVER_TOKEN_MAX + 2], reading[SERVER_TOKEN_MAX + 2], text[ADDRESS_TEXT];
     struct address at;
     struct bus_server *server;
+    struct bus_metrics *metrics = NULL;
+    int port = 0;
     sigset_t set = end_signals();
     int listener, err = read_tokens(a, publish, reading);
     if (err && !a->token && !getenv("WEFT_TOKEN") && !getenv("WEFT_TOKEN_FILE"))
@@ -130,17 +158,26 @@ static int serve(const struct asked *a, struct failure *f)
     explicit_bzero(reading, sizeof reading);
     if (err)
         return library(f, err);
+    if (a->metrics >= 0)
+        err = bus_metrics_start(server, (int)a->metrics, &port, &metrics);
+    if (err) {
+        bus_server_stop(server);
+        return library(f, err);
+    }
     address_format(&at, text);
+    if (metrics)
+        printf("metrics http://127.0.0.1:%d/metrics\n", port);
     printf("serving tcp:%s\n", text);
     fflush(stdout);
     notify("READY=1");
-    int code = stay(server, f);
+    int code = stay(server, a, f);
     notify("STOPPING=1");
+    bus_metrics_stop(metrics);
     bus_server_stop(server);
     return code;
 }
 
-/* ---- ls and watch ---- */
+/* ---- ls, status and watch ---- */
 
 static bool is_text(const struct directory_item *i)
 {
@@ -241,6 +278,23 @@ static int list(const struct asked *a, struct failure *f)
     return code;
 }
 
+static int status(const struct asked *a, struct failure *f)
+{
+    struct directory *d;
+    struct directory_items got;
+    int code = open_directory(a, &d, f);
+    if (code)
+        return code;
+    int64_t begun = now_ns();
+    code = library(f, directory_get(d, "", a->timeout * SECOND, &got));
+    if (!code && !cmd_bus_status(a->url, &got, now_ns() - begun, a->json))
+        code = failure_set(f, CLI_WRONG, "out of memory");
+    if (!code)
+        directory_items_free(&got);
+    directory_close(d);
+    return code;
+}
+
 static void print_change(const struct directory_item *i, bool json)
 {
     if (json) {
@@ -306,7 +360,7 @@ static int watch(const struct asked *a, struct failure *f)
 
 int cmd_bus(int argc, char **argv)
 {
-    struct asked a = {.listen = LISTEN, .after = -1, .timeout = TIMEOUT_S, .prefix = ""};
+    struct asked a = {.listen = LISTEN, .metrics = -1, .after = -1, .timeout = TIMEOUT_S, .prefix = ""};
     const struct args_option rows[] = {
         {"listen", ARGS_TEXT, "HOST:PORT",
          "serve: where; port 0 lets the system choose one, and a HOST other than loopback lets other machines in "
@@ -317,17 +371,23 @@ int cmd_bus(int argc, char **argv)
         {"read-token-file", ARGS_TEXT, "FILE", "serve: a second token, for clients that only read", &a.read_token, 0,
          0},
         {"keep", ARGS_TEXT, "FILE", "serve: keep the state in this file over restarts", &a.keep, 0, 0},
-        {"json", ARGS_FLAG, NULL, "ls, watch: print JSON; watch prints an object a line", &a.json, 0, 0},
+        {"metrics", ARGS_INT, "PORT",
+         "serve: answer GET /metrics at this port of 127.0.0.1; 0 lets the system choose one", &a.metrics, 0, 65535},
+        {"metrics-file", ARGS_TEXT, "FILE", "serve: write the metrics into this file every 5 seconds", &a.metrics_file,
+         0, 0},
+        {"json", ARGS_FLAG, NULL, "ls, watch, status: print JSON; watch prints an object a line", &a.json, 0, 0},
         {"after", ARGS_INT, "N", "watch: begin after this revision (default: now)", &a.after, 0, INT64_MAX},
         {"count", ARGS_INT, "N", "watch: end after N changes (default: never)", &a.count, 1, INT64_MAX},
-        {"timeout", ARGS_INT, "SECONDS", "ls, watch: how long to wait for the directory, and with --count for a change",
-         &a.timeout, 1, 86400},
+        {"timeout", ARGS_INT, "SECONDS",
+         "ls, watch, status: how long to wait for the directory, and with --count for a change", &a.timeout, 1, 86400},
         {0}};
     const struct args_verb verb = {
         "bus",
-        "serve [--listen HOST:PORT] [--token-file FILE] [--read-token-file FILE] [--keep FILE]\n"
+        "serve [--listen HOST:PORT] [--token-file FILE] [--read-token-file FILE] [--keep FILE] "
+        "[--metrics PORT] [--metrics-file FILE]\n"
         "ls URL [PREFIX] [--json]\n"
-        "watch URL [PREFIX] [--after N] [--count N] [--json]",
+        "watch URL [PREFIX] [--after N] [--count N] [--json]\n"
+        "status URL [--json]",
         "Serves the directory in which jobs find each other that do not know each other, and shows what is in one. URL "
         "is\n"
         "tcp:HOST:PORT[/SPACE], file:DIR or etcd:http://HOST:PORT[/SPACE]. The server prints its URL when it is ready, "
@@ -339,18 +399,21 @@ int cmd_bus(int argc, char **argv)
     if (code)
         return code < 0 ? CLI_OK : code;
     bool serves = n && !strcmp(words[0], "serve"), lists = n && !strcmp(words[0], "ls"),
-         watches = n && !strcmp(words[0], "watch");
-    if (!serves && !lists && !watches)
-        return args_complain(&verb, "expected serve, ls or watch");
+         watches = n && !strcmp(words[0], "watch"), tells = n && !strcmp(words[0], "status");
+    if (!serves && !lists && !watches && !tells)
+        return args_complain(&verb, "expected serve, ls, watch or status");
     if (serves ? n > 1 : n < 2)
         return args_complain(&verb, serves ? "serve takes options only" : "the URL of the directory is missing");
+    if (tells && n > 2)
+        return args_complain(&verb, "status takes a URL only");
     if (serves ? a.json || a.after >= 0 || a.count
-               : a.keep || a.read_token || strcmp(a.listen, LISTEN) || (lists && (a.after >= 0 || a.count)))
+               : a.keep || a.read_token || a.metrics >= 0 || a.metrics_file || strcmp(a.listen, LISTEN) ||
+                     (!watches && (a.after >= 0 || a.count)))
         return args_complain(&verb, "an option is not one of weft bus %s", words[0]);
     if (!serves) {
         a.url = words[1];
         a.prefix = n > 2 ? words[2] : "";
     }
-    code = serves ? serve(&a, &f) : lists ? list(&a, &f) : watch(&a, &f);
+    code = serves ? serve(&a, &f) : lists ? list(&a, &f) : tells ? status(&a, &f) : watch(&a, &f);
     return code ? failure_print(&f, "bus") : CLI_OK;
 }

@@ -76,7 +76,7 @@ struct server {
     _Atomic bool stopping; /* stop_at is written before it */
     int64_t stop_at;
     /* Written by the server's thread; relaxed, since they are counts. */
-    _Atomic uint64_t requests, steps, sent, received;
+    _Atomic uint64_t requests, steps, sent, received, open;
     _Atomic uint64_t turns; /* after the counts, with release */
 };
 
@@ -112,6 +112,7 @@ void server_counts(struct server *s, struct server_counts *out)
                                   .steps = atomic_load_explicit(&s->steps, memory_order_relaxed),
                                   .sent = atomic_load_explicit(&s->sent, memory_order_relaxed),
                                   .received = atomic_load_explicit(&s->received, memory_order_relaxed),
+                                  .connections = atomic_load_explicit(&s->open, memory_order_relaxed),
                                   .cpu_ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec};
 }
 
@@ -447,6 +448,7 @@ static void wind_up(struct server *s)
 static void publish_counts(struct server *s)
 {
     atomic_store_explicit(&s->requests, s->state.requests, memory_order_relaxed);
+    atomic_store_explicit(&s->open, s->connections, memory_order_relaxed);
     count(&s->steps, server_state_steps(&s->state));
     s->state.steps = s->state.forming.steps = s->state.wheel.steps = 0;
     atomic_fetch_add_explicit(&s->turns, 1, memory_order_release);

@@ -38,6 +38,7 @@ struct server_counts {
     uint64_t steps;          /* connections, clients, keys, timers and parts that it looked at */
     uint64_t sent, received; /* bytes */
     int64_t cpu_ns;          /* of the server's thread */
+    uint64_t connections;    /* that there are now */
 };
 void server_counts(struct server *s, struct server_counts *out);
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # weft bus: the server as a service (its URL, tokens, NOTIFY_SOCKET, TERM, --keep), ls and watch as tables and as JSON,
-# and what is refused.
+# status, metrics, and what is refused.
 set -u
 : "${WEFT_BIN:?}" "${WEFT_BUILD_DIR:?}"
 work=$(mktemp -d)
@@ -31,8 +31,8 @@ echo short >short
 cp publish open
 chmod 644 open
 
-run 2; says "serve, ls or watch"
-run 2 sing; says "serve, ls or watch"
+run 2; says "serve, ls, watch or status"
+run 2 sing; says "serve, ls, watch or status"
 run 2 ls; says "URL"
 run 2 ls nonsense:x; says "tcp:HOST:PORT"
 run 2 ls file:nowhere; says "No such file"
@@ -46,6 +46,9 @@ run 2 serve --listen 127.0.0.1:0 --token-file short; says "letters"
 run 2 serve --listen nowhere --token-file publish; says "HOST:PORT"
 run 2 serve --listen 127.0.0.1:0 --token-file publish --read-token-file publish; says "the same"
 run 1 serve --listen 127.0.0.1:0 --token-file publish --keep /nowhere/state; says "/nowhere/state"
+run 2 status tcp:127.0.0.1:1 prefix --token-file publish; says "a URL only"
+run 2 status tcp:127.0.0.1:1 --token-file publish --metrics 0; says "not one of weft bus status"
+run 2 serve --listen 127.0.0.1:0 --token-file publish --metrics 70000; says "metrics"
 "$WEFT_BIN" bus serve --help | grep -q -- --read-token-file || complain "--help does not name the options"
 
 # start [OPTION]...: starts a server; $url is where.
@@ -133,6 +136,33 @@ for where in "$url/job" "file:$work/folder"; do
     sed -n 5p out | grep -q "^$last  put   set/1  again\$" || complain "$where: watch: $(cat out)"
 done
 stop TERM
+rm state
+
+# Status and metrics: two sets, of which one has two versions.
+start --listen 127.0.0.1:0 --metrics 0 --metrics-file metrics
+where=$(sed -n 's/^metrics //p' serving)
+v1=0000000001.0000000000000000009 v2=0000000002.0000000000000000005
+for directory in "$url/job" "file:$work/status"; do
+    for key in policy/epoch policy/slots/0000000002/0000 policy/versions/$v1 policy/versions/$v2 policy/parts/$v1/0000 policy/parts/$v2/0000 policy/parts/$v2/0001 \
+        policy/readers/g/0 policy/readers/g/decided value/epoch; do
+        "$put" "$directory" "$(cat publish)" "sets/$key" x >/dev/null || complain "$directory: put failed"
+    done
+    "$put" "$directory" "$(cat publish)" other x >/dev/null
+    run 0 status "$directory" --token-file publish
+    grep -qE '^keys 11, [0-9]+ B; leases with keys 0; sets 2$' out || complain "$directory: status: $(cat out)"
+    grep -qE '^policy  2\.5 +2 +2 +1 +1$' out || complain "$directory: status: $(cat out)"
+    grep -qE '^value +none +0 +0 +0 +0$' out || complain "$directory: status: $(cat out)"
+    run 0 status "$directory" --token-file publish --json
+    grep -qF '{"set": "policy", "epoch": 2, "step": 5, "versions": 2, "parts": 2, "publishers": 1, "readers": 1}' out || complain "$directory: status --json: $(cat out)"
+done
+if command -v curl >/dev/null; then
+    curl -sS --max-time 30 "$where" >out 2>err || complain "metrics: $(cat err)"
+    grep -q '^weft_bus_keys 11$' out || complain "metrics: $(cat out)"
+    grep -q '^weft_bus_changes_total 11$' out || complain "metrics: $(cat out)"
+    grep -q '^weft_bus_commit_seconds_count 11$' out || complain "metrics: $(cat out)"
+fi
+stop TERM
+grep -q '^weft_bus_keys 11$' metrics && [ "$(tail -n 1 metrics)" = '# EOF' ] || complain "the file of metrics: $(cat metrics)"
 rm state
 
 # NOTIFY_SOCKET: READY=1 and STOPPING=1 as datagrams.

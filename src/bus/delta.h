@@ -1,0 +1,53 @@
+/* The difference between two versions of an array: which elements have changed, and what they are now. A reader that
+ * has the base gets the new version by overwriting these elements in place, so that applying a delta twice does no
+ * harm. In weights of bf16 1 to 3 % of the elements change in a step.
+ *
+ * An array is cut into blocks of DELTA_BLOCK elements, the last of which may be shorter. Each block has the smallest of
+ * four forms, which a byte names:
+ *
+ *   DELTA_SAME    nothing has changed, and nothing follows
+ *   DELTA_INDEX   changed[2], bytes of gaps[2], gaps, values: a gap is the number of elements between a changed element
+ * and the one before it, or the block's begin; 255 stands for 255 elements without a changed one DELTA_BITMAP  a bit
+ * for each element, the lowest first; values DELTA_WHOLE   all values
+ *
+ * Values are those of the changed elements, in order. Numbers are in little-endian order. A delta has no head: its user
+ * knows how many elements the array has, their size, and which version it is based on, and checks both versions'
+ * digests.
+ *
+ * It is data alone: no memory is taken, and nothing is kept. */
+#ifndef WEFT_BUS_DELTA_H
+#define WEFT_BUS_DELTA_H
+#include <stdbool.h>
+#include <stddef.h>
+
+#define DELTA_BLOCK 4096 /* elements */
+
+enum delta_form { DELTA_SAME, DELTA_INDEX, DELTA_BITMAP, DELTA_WHOLE };
+
+bool delta_takes(size_t size); /* is this a size of elements that deltas have? 1, 2, 4, 8 or 16 */
+/* The bytes that must be there for the delta of an array, also where the delta becomes shorter. */
+size_t delta_most(size_t count, size_t size);
+/* Writes the delta from base to now and returns its length. `count` may be a part of an array: the deltas of
+ * consecutive parts stand behind each other if each part but the last has a multiple of DELTA_BLOCK elements. */
+size_t delta_find(const void *now, const void *base, size_t count, size_t size, unsigned char *out);
+/* The same while it copies from `now` to dst, which is neither of the others. */
+size_t delta_copy(void *dst, const void *now, const void *base, size_t count, size_t size, unsigned char *out);
+/* Are these bytes a delta of an array of `count` elements? *changed (may be NULL): how many elements it has. */
+bool delta_check(const unsigned char *in, size_t n, size_t count, size_t size, size_t *changed);
+/* Overwrites the changed elements of an array. False: the bytes are not a delta of it, and nothing was written. */
+bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, size_t size);
+
+/* Walks over the changed elements, for readers whose arrays hold other parts of the tensor. The bytes are a delta that
+ * delta_check accepts. */
+struct delta_walk {
+    const unsigned char *in;   /* what is left */
+    size_t count, size;        /* of the array */
+    size_t block, block_count; /* where the block begins, and its elements */
+    enum delta_form form;
+    const unsigned char *where, *value; /* the next gap or the bitmap, and the next value */
+    size_t left, at;                    /* changed elements of the block that are left; where the next search begins */
+};
+void delta_walk_begin(struct delta_walk *w, const unsigned char *in, size_t count, size_t size);
+/* The next changed element: where it is in the array, and its value. False: there is none. */
+bool delta_walk_next(struct delta_walk *w, size_t *at, const unsigned char **value);
+#endif
