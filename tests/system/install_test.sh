@@ -81,6 +81,7 @@ finds "$work/b/by_static"
 if command -v c++ >/dev/null; then
     echo "C++"
     cat >"$work/use.cc" <<'END'
+#include <weft/bus.h>
 #include <weft/checkpoint.h>
 #include <weft/collective.h>
 #include <weft/halo.h>
@@ -93,6 +94,7 @@ int main()
     weft_view view = WEFT_VIEW(memory, sizeof memory), none = WEFT_VIEW_INIT;
     weft_buffer buffer = WEFT_BUFFER("b", WEFT_F32, 2), empty = WEFT_BUFFER_INIT;
     comm.rank = 1;
+    weft_bus_close(nullptr);
     weft_halo_close(nullptr);
     weft_store_close(nullptr);
     return weft_version() != WEFT_VERSION || comm.size != sizeof comm || checkpoint.size != sizeof checkpoint ||

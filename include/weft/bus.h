@@ -1,0 +1,194 @@
+/* The bus: versions of sharded tensors between jobs that do not know each other. A trainer publishes, engines that
+ * serve its weights subscribe. They share a URL and a token, and nothing else: no comm, no call that both make.
+ *
+ *   weft_bus_open("file:/run/user/1000/run42", NULL, &bus);
+ *
+ *   weft_publish(bus, "policy", tensors, n, NULL, &pub);     the publisher: which rank holds what
+ *   weft_put(pub, step, arrays);                             copies into memory of the bus; arrays are free on return
+ *   weft_commit(pub, step, "{\"loss\": 0.7}", NULL);         visible to everybody, or to nobody
+ *
+ *   weft_subscribe(bus, "policy", mine, n, NULL, &sub);      the subscriber: which rank wants what
+ *   weft_fetch(sub, &(weft_want){WEFT_WANT_LATEST, 0}, 60 * second, &v);    staged beside the live version, and checked
+ *   weft_swap(sub, &v, second);                              all ranks change to it, or none does; pointers only
+ *   weft_use(sub, &pin); weft_pin_data(pin, i, &data); ... weft_unuse(pin);
+ *
+ * A set is a name with a list of tensors. A version is a set at an epoch and a step. Each start of a publisher takes
+ * the next epoch of its set: what an older epoch commits later is refused. Versions are ordered by epoch, then step.
+ *
+ * Layouts say which rank of the publisher, or of the subscriber, holds which elements of a tensor. The two sides may
+ * have different numbers of ranks, other splits, replicas, and other dtypes. Layouts with folds or ghosts are refused
+ * with WEFT_EUNSUPPORTED, and so is memory of devices.
+ *
+ * Threads. A bus may be used by several threads at once. A publisher belongs to one thread at a time. Of a subscriber
+ * one thread at a time may call verify, explain, fetch, swap and close; other threads may call weft_use and weft_unuse
+ * meanwhile, which do not wait for a fetch. A bus has a thread of its own that renews its leases, and one for each
+ * reader that it serves. After fork, the child must not use it.
+ *
+ * Errors name the job, rank or host that is to blame. WEFT_ETIMEOUT: the time is over. WEFT_ETRANSPORT: the directory
+ * cannot be reached. WEFT_EPEER: a holder of a version, or a rank of this job, has gone. WEFT_EMISMATCH: names, shapes
+ * or digests do not fit. Timeouts are those of weft.h; WEFT_DEADLINE is the deadline of the bus. docs/bus.md has the
+ * rules, docs/limits.md what is not there. */
+#ifndef WEFT_BUS_H
+#define WEFT_BUS_H
+#include <weft.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_BUS_NAME 63        /* letters of a set's or a job's name: letters, digits, and . _ - */
+#define WEFT_BUS_RANKS 1024     /* most ranks of a publisher */
+#define WEFT_BUS_SWAP_RANKS 60  /* most ranks of a subscriber's comm */
+#define WEFT_BUS_KEEP 64        /* most versions that a publisher keeps */
+#define WEFT_BUS_META 4096      /* bytes of a version's meta text */
+#define WEFT_BUS_TENSORS 262144 /* most tensors of a set */
+
+typedef struct weft_bus weft_bus;
+typedef struct weft_publisher weft_publisher;
+typedef struct weft_subscriber weft_subscriber;
+typedef struct weft_pin weft_pin;
+
+typedef struct weft_bus_opts {
+    size_t size;
+    const char *token;   /* of the directory; NULL: that of WEFT_TOKEN or WEFT_TOKEN_FILE, if one of them is set */
+    const char *job;     /* names this process in errors and in the directory; NULL: HOST.PID. At most WEFT_BUS_NAME */
+    int64_t deadline_ns; /* for calls of the bus that have no timeout of their own, and WEFT_DEADLINE; default 30 s */
+    int64_t lease_ns;    /* after which others take this process for gone if it does not answer; default 10 s */
+    const char *listen;  /* "HOST:PORT": where processes of other hosts pull what this process publishes. HOST is an
+                          * address of this machine that they reach; port 0: the system chooses. Needs libsodium.
+                          * NULL: only processes of this host reach it */
+} weft_bus_opts;
+#define WEFT_BUS_OPTS_INIT WEFT_SIZED(weft_bus_opts)
+
+/* Opens the directory: "tcp:HOST:PORT[/SPACE]" (weft bus serve), "file:DIR" (processes of one user on one machine) or
+ * "etcd:http://HOST:PORT[/SPACE]". */
+WEFT_API int weft_bus_open(const char *url, const weft_bus_opts *opts, weft_bus **out);
+/* Close its publishers and subscribers first: while there are some, it is refused with WEFT_EBUSY. NULL is allowed. */
+WEFT_API int weft_bus_close(weft_bus *b);
+WEFT_API const char *weft_bus_job(const weft_bus *b); /* the name of this process */
+
+/* Names a version of a set. */
+typedef struct weft_epoch_step {
+    int64_t epoch; /* of the publisher: 1 and more */
+    int64_t step;
+} weft_epoch_step;
+
+typedef struct weft_bus_version {
+    weft_epoch_step version;
+    int64_t bytes;   /* of all tensors, each element once, in the published dtype */
+    int ranks;       /* of its publisher */
+    int holders;     /* ranks of them whose part can be read now: fewer than `ranks` if some have died */
+    size_t meta_len; /* of the meta text */
+    char meta[WEFT_BUS_META + 1];
+} weft_bus_version;
+/* The versions of a set that are committed, in ascending order. */
+WEFT_API int weft_bus_versions(weft_bus *b, const char *set, int64_t timeout_ns, weft_bus_version *out, size_t cap,
+                               size_t *n);
+
+/* A tensor of a set, as one side has it. */
+typedef struct weft_bus_tensor {
+    const char *name;
+    const weft_layout *layout; /* of the published tensor, or of the subscriber's; it may be freed after the call */
+    int32_t dtype;             /* publish: of the arrays that are put, if they are cast on the way; 0: the layout's */
+    uint32_t reserved;         /* 0 */
+    const char *from;          /* subscribe: the tensor's name in the set, if it is another one; otherwise NULL */
+} weft_bus_tensor;
+
+/* ---- publishing ---- */
+
+typedef struct weft_publish_opts {
+    size_t size;
+    int rank, ranks;    /* of this publisher; ranks 0: 1, or those of the comm */
+    weft_comm *comm;    /* of the publisher's ranks: publish is collective over it. It is not used afterwards */
+    const char *run;    /* without a comm and with several ranks: a name that all ranks of this start have in common
+                         * and no other start has, such as the job's number. At most WEFT_BUS_NAME letters */
+    int keep;           /* versions in memory; default 2. Memory is keep times what the rank holds, and never more */
+    bool wait;          /* put waits for readers of the oldest version; otherwise it is WEFT_EBUSY if all are read */
+    bool no_digest;     /* no digests: readers do not check what they read */
+    int64_t timeout_ns; /* for this call; 0: the deadline of the bus */
+} weft_publish_opts;
+#define WEFT_PUBLISH_OPTS_INIT WEFT_SIZED(weft_publish_opts)
+
+/* Takes the next epoch of the set. Names are not empty, are different, and have at most 1,000 bytes. All ranks give the
+ * same tensors; if they do not, it is WEFT_EMISMATCH. The memory of the snapshots is taken here. */
+WEFT_API int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
+                          const weft_publish_opts *opts, weft_publisher **out);
+/* Copies this rank's part of every tensor into a snapshot, casts it to the published dtype, and computes digests. views
+ * has one view for each tensor, in host memory; the data of a tensor that this rank does not hold may be NULL. Steps
+ * grow from put to put. The oldest snapshot without a reader is reused: its version goes. WEFT_EBUSY: all are read.
+ * A put that was not committed is replaced by the next one. */
+WEFT_API int weft_put(weft_publisher *p, int64_t step, const weft_view *views);
+/* Makes the version visible if all ranks have put and committed it. Each rank calls it; the last one makes the version
+ * visible by one transaction. *visible (may be NULL) says whether this call did. meta is a text for readers, that of
+ * rank 0 counts; NULL: none. WEFT_EPEER: a newer publisher has taken the set, and this one is over. WEFT_EMISMATCH:
+ * replicas of a tensor have different bits. After WEFT_ETIMEOUT or WEFT_ETRANSPORT it can be called again. */
+WEFT_API int weft_commit(weft_publisher *p, int64_t step, const char *meta, bool *visible);
+/* The epoch that it has taken. */
+WEFT_API int64_t weft_publisher_epoch(const weft_publisher *p);
+/* Its versions go. Readers that copy from its memory at this moment keep their mapping of it until they are done. */
+WEFT_API void weft_publisher_close(weft_publisher *p);
+
+/* ---- subscribing ---- */
+
+typedef struct weft_subscribe_opts {
+    size_t size;
+    weft_comm *comm; /* of this job's ranks: subscribe, verify, fetch, swap and close are collective over it, and it is
+                      * used for nothing else during these calls. NULL: this rank fetches and swaps alone */
+    int rank;        /* without a comm: which rank of the layouts this process is */
+    bool only;       /* tensors of the set that are not in the list are left out; otherwise they are an error */
+    bool no_check;   /* digests are not checked */
+    /* Called during fetch, on its thread: bytes that are staged so far, and of how many. Another value than 0 stops the
+     * fetch with WEFT_EINVAL. It must not call this subscriber. NULL: none. */
+    int (*progress)(void *arg, int64_t done, int64_t total);
+    void *arg;
+} weft_subscribe_opts;
+#define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
+
+/* The set need not be published yet. Memory for two versions is taken when the first one is fetched. */
+WEFT_API int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
+                            const weft_subscribe_opts *opts, weft_subscriber **out);
+
+enum weft_want_kind {
+    WEFT_WANT_LATEST = 0, /* the newest version that can be read */
+    WEFT_WANT_STEP,       /* the newest one with this step */
+    WEFT_WANT_AT_LEAST,   /* the newest one, if its step is this one or higher */
+    WEFT_WANT_NEWER       /* the newest one, if it is newer than the version that is live here */
+};
+typedef struct weft_want {
+    enum weft_want_kind kind;
+    int64_t step;
+} weft_want;
+
+/* Proves before a byte moves that a version has all that this rank needs, and that live holders have it: waits for such
+ * a version until the timeout. WEFT_EMISMATCH: the text lists every name that is missing or too many, or whose shape or
+ * dtype does not fit. */
+WEFT_API int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t timeout_ns,
+                                    weft_epoch_step *out);
+/* What the last verify or fetch has found: which bytes come from whom, and on which way. */
+WEFT_API int weft_subscriber_explain(weft_subscriber *s, bool json, char *buf, size_t cap, size_t *len);
+/* Waits for a version, copies this rank's part of it into staging memory, casts it, and checks its digests. With a
+ * comm: succeeds on all ranks or fails on all. The live version stays as it is and can be used meanwhile. A version
+ * that was torn, or that has gone meanwhile, is dropped and the next one is taken. Replaces a version that was staged
+ * and not swapped. WEFT_ETIMEOUT: there was none in time, and the text says what is missing, or a pin on the version
+ * before the live one was not given back. */
+WEFT_API int weft_fetch(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_epoch_step *out);
+/* Makes the staged version live, on all ranks of the comm or on none. WEFT_EINVAL: v is not the one that is staged.
+ * After an error that comes before the decision the old version stays live. If this rank cannot learn the decision, it
+ * is WEFT_EPEER, and weft_use is refused until a later swap or the next subscription. */
+WEFT_API int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns);
+/* Pins the live version: its memory does not change until weft_unuse. WEFT_EINVAL: no version is live yet. Any thread
+ * may call both. */
+WEFT_API int weft_use(weft_subscriber *s, weft_pin **out);
+WEFT_API void weft_unuse(weft_pin *p); /* NULL is allowed */
+WEFT_API weft_epoch_step weft_pin_version(const weft_pin *p);
+/* The array of tensor i of the list: dense, of the shape and dtype of its layout on this rank, aligned to 64 bytes.
+ * *data is NULL and *bytes 0 if the rank holds nothing of it. bytes may be NULL. */
+WEFT_API int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes);
+WEFT_API int weft_pin_meta(const weft_pin *p, char *buf, size_t cap, size_t *len); /* of the version */
+/* Give back all pins first: their memory is gone afterwards. */
+WEFT_API void weft_subscriber_close(weft_subscriber *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,16 @@
+/* Digests of blocks: the product sum of memory/sum.h over the bytes of a block in the published dtype. It is computed
+ * while the bytes are in the cache: as they are copied into a snapshot, or out of it. sum.h says which changes it is
+ * certain to find. A sum of 0 is as good as any other. */
+#ifndef WEFT_VERSION_BLOCK_SUMS_H
+#define WEFT_VERSION_BLOCK_SUMS_H
+#include "memory/memory.h"
+#include "version/schema.h"
+
+/* Copies n contiguous elements from an array into the part of a snapshot that begins at byte `at` of a tensor's array,
+ * cast to its dtype, and adds to the sums of the array's blocks. sums NULL: no digests. */
+void block_sums_store(void *dst, int64_t at, int to, const void *src, int from, int64_t n, uint64_t *sums);
+/* Adds the bytes [at, at + n) of an array to the sums of its blocks. */
+void block_sums_add(const void *bytes, int64_t at, int64_t n, uint64_t *sums);
+/* Copies n contiguous elements out of a snapshot: those that begin at byte `at` of the array. */
+void block_sums_load(void *dst, int to, const void *src, int64_t at, int from, int64_t n, uint64_t *sums);
+#endif

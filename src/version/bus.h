@@ -1,0 +1,41 @@
+/* A process on the bus. Files of this folder, from the bottom up:
+ *
+ *     record.c        records and keys of the directory
+ *     schema.c        a set's tensors, and what a rank's part is made of
+ *     snapshot.c      memory files with a generation word
+ *     block_sums.c    digests, computed while data is copied
+ *     keeper.c        the connection to the directory: lease, keys that are put again
+ *     catalog.c       what the directory says about a set
+ *     part_link.c, part_server.c, part_client.c    how a reader asks a publisher's process for a part
+ *     bus.c           opening and closing
+ *     publish.c, put.c, commit.c    epochs, slots; snapshots; parts and versions
+ *     reader_plan.c   from the layouts of both sides: what a reader copies from which rank
+ *     subscribe.c     subscribers, pins
+ *     fetch.c         which version, and copying it
+ *     swap.c          all ranks or none */
+#ifndef WEFT_VERSION_BUS_H
+#define WEFT_VERSION_BUS_H
+#include "version/keeper.h"
+#include "version/part_server.h"
+
+struct weft_bus {
+    struct keeper keeper;
+    char *url, *token, *listen; /* token and listen may be NULL */
+    int64_t deadline_ns;
+    char job[WEFT_BUS_NAME + 1];
+    char host[64]; /* the same for processes that reach each other's sockets without TCP */
+    unsigned forks;
+    pthread_mutex_t lock;
+    struct part_server *server; /* NULL: nothing was published yet */
+    int users;                  /* publishers and subscribers */
+};
+
+/* Counts a user; bus_leave is its end. */
+int bus_enter(weft_bus *b, const char *call);
+void bus_leave(weft_bus *b);
+int bus_serve(weft_bus *b); /* starts the server, once */
+/* The time until which a call with this timeout waits. */
+int bus_until(const weft_bus *b, const char *call, int64_t timeout_ns, int64_t *until);
+/* A connection of its own to the directory, for a watch. */
+int bus_open_directory(const weft_bus *b, int64_t until, struct directory **out);
+#endif

@@ -1,0 +1,670 @@
+/* Fetching: which version is read, and copying it.
+ *
+ * Rank 0 of the comm chooses the version from the catalog. Each rank then takes a lease on it, by a transaction that
+ * holds only if the version's record is still there; asks its sources for the digests and the snapshots' descriptors;
+ * copies what its plan says; and checks digests and, last of all, the generations. What was torn or has gone is tried
+ * again with the newest version, until the time is over. What does not fit is an error at once. Then the ranks tell
+ * each other how it went: all have staged the version, all try again, or all fail with the error of one of them. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/blake2s.h"
+#include "base/math.h"
+#include "layout/layout.h"
+#include "rendezvous/deadline.h"
+#include "version/block_sums.h"
+#include "version/part_client.h"
+#include "version/subscribe.h"
+#include "weft/collective.h"
+
+#define AGAIN 1                     /* instead of an error: the version has gone or was torn */
+#define SLICE_NS INT64_C(500000000) /* after which rank 0 tells the others that there is nothing yet */
+#define PAUSE_NS INT64_C(20000000)
+#define TEXT 512 /* bytes of an error that one rank tells the others */
+
+/* What is read from one rank of the publisher. */
+struct source {
+    const struct catalog_part *part;
+    struct part_client client;
+    struct snapshot snapshot; /* of this host; data NULL: the rank is on another one */
+    struct schema_part places;
+    uint64_t *digests;
+    size_t pieces;
+    int64_t bytes;
+    bool opened, used;
+};
+
+struct attempt {
+    weft_subscriber *s;
+    const struct catalog_version *v;
+    struct source *sources; /* by rank */
+    int *rank;              /* for each piece of the plan: who is read */
+    unsigned char *scratch; /* for pieces of other hosts */
+    int64_t room, done;
+    int64_t until;
+    struct subscribe_buffer *to;
+};
+
+static int again(weft_subscriber *s)
+{
+    snprintf(s->why, sizeof s->why, "%s", weft_errmsg());
+    return AGAIN;
+}
+
+/* A holder that has gone or says nothing is not an error of this rank. */
+static int judge(weft_subscriber *s, int rank, int err)
+{
+    if (err != WEFT_EPEER)
+        return err;
+    s->avoid[rank] = true;
+    return again(s);
+}
+
+/* ---- the publisher's layouts ---- */
+
+/* Takes the list of tensors from one of the ranks that have the version. */
+static int read_layouts(struct attempt *a, struct schema **out)
+{
+    weft_subscriber *s = a->s;
+    int err = AGAIN;
+    snprintf(s->why, sizeof s->why, "no live process has a part of it");
+    for (int r = 0; r < a->v->ranks && err == AGAIN; r++) {
+        struct part_client c;
+        struct blake2s b;
+        unsigned char *bytes = NULL, hash[SCHEMA_HASH];
+        size_t size = 0;
+        if (!a->v->parts[r])
+            continue;
+        err = part_client_open(s->bus->host, s->set, a->v->parts[r]->slot, s->bus->keeper.lease_ns, a->until, &c);
+        if (!err) {
+            err = part_client_layouts(&c, a->until, &bytes, &size);
+            if (!err) {
+                blake2s_begin(&b, SCHEMA_HASH, NULL, 0);
+                blake2s_add(&b, bytes, size);
+                blake2s_end(&b, hash);
+                err = memcmp(hash, a->v->layouts, SCHEMA_HASH)
+                          ? error_set(WEFT_EMISMATCH,
+                                      "%s has a list of tensors that is not the one of the version's record", c.name)
+                          : schema_load(c.name, bytes, size, out);
+            }
+            part_client_close(&c);
+        }
+        free(bytes);
+        err = judge(s, r, err);
+    }
+    return err;
+}
+
+static int know_layouts(struct attempt *a)
+{
+    weft_subscriber *s = a->s;
+    struct schema *theirs;
+    if (s->theirs && !memcmp(s->theirs->layouts, a->v->layouts, SCHEMA_HASH))
+        return 0;
+    int err = read_layouts(a, &theirs);
+    if (err)
+        return err;
+    schema_free(s->theirs);
+    reader_plan_free(&s->plan);
+    s->theirs = NULL;
+    if (memcmp(theirs->digest, a->v->digest, SCHEMA_HASH) || theirs->ranks > a->v->ranks)
+        err = error_set(WEFT_EMISMATCH, "set '%s': its list of tensors does not fit the schema of the version's record",
+                        s->set);
+    if (!err)
+        err = reader_plan_check(s->set, theirs, s->mine, s->only);
+    if (!err)
+        err = reader_plan_make(theirs, s->mine, s->rank, &s->plan);
+    if (err)
+        schema_free(theirs);
+    else
+        s->theirs = theirs;
+    return err;
+}
+
+/* ---- which rank is read ---- */
+
+/* How good a holder is: 0 if there is none, the highest on this host, the lowest if it did not answer before. */
+static int worth(const struct attempt *a, int rank)
+{
+    const struct catalog_part *x = a->v->parts[rank];
+    if (!x)
+        return 0;
+    return a->s->avoid[rank] ? 1 : strcmp(x->slot->host, a->s->bus->host) ? 2 : 3;
+}
+
+/* Of several holders that are equally good, pieces and ranks take different ones. */
+static int choose_rank(const struct attempt *a, size_t piece)
+{
+    const weft_subscriber *s = a->s;
+    const struct reader_piece *p = &s->plan.pieces[piece];
+    const weft_layout *l = s->theirs->v[p->theirs].layout;
+    int64_t n = reader_plan_holders(l), as_good = 0;
+    int best = 0;
+    for (int64_t k = 0; k < n; k++) {
+        int w = worth(a, reader_plan_holder(l, p->index, k));
+        as_good = w > best ? 1 : as_good + (w == best);
+        best = w > best ? w : best;
+    }
+    int64_t pick = best ? ((int64_t)piece + s->rank) % as_good : 0;
+    for (int64_t k = 0; k < n && best; k++) {
+        int rank = reader_plan_holder(l, p->index, k);
+        if (worth(a, rank) == best && !pick--)
+            return rank;
+    }
+    return -1;
+}
+
+static int assign(struct attempt *a)
+{
+    weft_subscriber *s = a->s;
+    a->sources = calloc((size_t)a->v->ranks, sizeof *a->sources);
+    a->rank = calloc(s->plan.n + 1, sizeof *a->rank);
+    if (!a->sources || !a->rank)
+        return error_nomem();
+    for (size_t i = 0; i < s->plan.n; i++) {
+        const struct reader_piece *p = &s->plan.pieces[i];
+        int r = choose_rank(a, i);
+        if (r < 0) {
+            snprintf(s->why, sizeof s->why, "no live process has the part of rank %d, which holds a piece of '%s'",
+                     reader_plan_holder(s->theirs->v[p->theirs].layout, p->index, 0), s->theirs->v[p->theirs].name);
+            return AGAIN;
+        }
+        a->rank[i] = r;
+        a->sources[r].part = a->v->parts[r];
+        a->sources[r].used = true;
+        a->sources[r].pieces++;
+        a->sources[r].bytes += p->bytes;
+    }
+    return 0;
+}
+
+/* For explain. */
+static int remember(const struct attempt *a)
+{
+    weft_subscriber *s = a->s;
+    size_t n = 0;
+    for (int r = 0; r < a->v->ranks; r++)
+        n += a->sources[r].used;
+    struct subscribe_source *list = calloc(n + 1, sizeof *list);
+    if (!list)
+        return error_nomem();
+    free(s->sources);
+    s->sources = list;
+    s->nsources = n;
+    s->found = a->v->version;
+    for (int r = 0; r < a->v->ranks; r++) {
+        const struct source *o = &a->sources[r];
+        if (!o->used)
+            continue;
+        *list = (struct subscribe_source){
+            .rank = r, .local = !strcmp(o->part->slot->host, s->bus->host), .pieces = o->pieces, .bytes = o->bytes};
+        snprintf(list->job, sizeof list->job, "%s", o->part->slot->job);
+        list++;
+    }
+    return 0;
+}
+
+/* ---- copying ---- */
+
+static int open_source(struct attempt *a, struct source *o)
+{
+    weft_subscriber *s = a->s;
+    int err = schema_part(s->theirs, o->part->rank, &o->places);
+    if (err)
+        return err;
+    o->digests = calloc(o->places.blocks + 1, sizeof *o->digests);
+    if (!o->digests)
+        return error_nomem();
+    err = part_client_open(s->bus->host, s->set, o->part->slot, s->bus->keeper.lease_ns, a->until, &o->client);
+    if (err)
+        return judge(s, o->part->rank, err);
+    o->opened = true;
+    int file;
+    err = part_client_part(&o->client, o->part, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
+                           a->until, &file);
+    if (!err && file >= 0)
+        err = subscribe_map(s, o->client.name, o->part->version.epoch, file, o->places.bytes, &o->snapshot);
+    if (!err && o->snapshot.data && !snapshot_is(&o->snapshot, o->part->generation)) {
+        snprintf(s->why, sizeof s->why, "%s has reused its memory", o->client.name);
+        return AGAIN;
+    }
+    return judge(s, o->part->rank, err);
+}
+
+/* Whole blocks of an array from another host. *array is where the array would begin. */
+static int pull(struct attempt *a, struct source *o, const struct schema_place *place, int64_t lo, int64_t hi,
+                const unsigned char **array)
+{
+    bool torn;
+    if (a->room < hi - lo) {
+        free(a->scratch);
+        a->room = 0;
+        a->scratch = malloc((size_t)(hi - lo));
+        if (!a->scratch)
+            return error_nomem();
+        a->room = hi - lo;
+    }
+    int err = part_client_read(&o->client, o->part, place->at + lo, hi - lo, a->scratch, a->until, &torn);
+    if (!err && torn) {
+        snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
+        return AGAIN;
+    }
+    *array = a->scratch - lo;
+    return judge(a->s, o->part->rank, err);
+}
+
+/* Copies the steps of a piece. With sums: also adds all bytes [lo, hi), whole blocks, to them. */
+static void copy_steps(const struct attempt *a, const struct reader_piece *p, const unsigned char *array, int64_t lo,
+                       int64_t hi, uint64_t *sums)
+{
+    const weft_subscriber *s = a->s;
+    int from = s->theirs->v[p->theirs].layout->dtype, to = s->mine->v[p->mine].layout->dtype;
+    int64_t in = (int64_t)weft_dtype_size(from), out = (int64_t)weft_dtype_size(to);
+    unsigned char *dst = a->to->data + s->part.v[p->mine].at;
+    const struct reader_step *one = p->steps;
+    if (p->nsteps == 1 && (!one->loops || (one->loops == 1 && one->v[1] == out && one->v[2] == in)) &&
+        from != WEFT_BOOL) {
+        block_sums_load(dst + one->to, to, array + one->from, one->from, from, p->bytes / in, sums);
+        if (sums) {
+            block_sums_add(array + lo, lo, p->lo - lo, sums);
+            block_sums_add(array + p->hi, p->hi, hi - p->hi, sums);
+        }
+        return;
+    }
+    if (sums)
+        block_sums_add(array + lo, lo, hi - lo, sums);
+    for (size_t i = 0; i < p->nsteps; i++) {
+        struct memory_tile t;
+        reader_plan_tile(&p->steps[i], &t);
+        memory_copy(&t, dst + p->steps[i].to, to, array + p->steps[i].from, from);
+    }
+}
+
+static int check_sums(struct attempt *a, struct source *o, const struct reader_piece *p, const uint64_t *sums,
+                      size_t first, size_t n)
+{
+    const struct schema_place *place = &o->places.v[p->theirs];
+    for (size_t i = 0; i < n; i++) {
+        if (sums[first + i] == o->digests[place->block + first + i])
+            continue;
+        if (o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
+            snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
+            return AGAIN;
+        }
+        return error_set(WEFT_EMISMATCH,
+                         "set '%s', version %lld.%lld: tensor '%s', block %zu of %s: the digest is wrong", a->s->set,
+                         (long long)a->v->version.epoch, (long long)a->v->version.step, a->s->theirs->v[p->theirs].name,
+                         first + i, o->client.name);
+    }
+    return 0;
+}
+
+static int copy_piece(struct attempt *a, size_t i)
+{
+    weft_subscriber *s = a->s;
+    const struct reader_piece *p = &s->plan.pieces[i];
+    struct source *o = &a->sources[a->rank[i]];
+    const struct schema_place *place = &o->places.v[p->theirs];
+    int64_t lo = p->lo / SCHEMA_BLOCK * SCHEMA_BLOCK,
+            hi = min64(ceil_div(p->hi, SCHEMA_BLOCK) * SCHEMA_BLOCK, place->bytes);
+    const unsigned char *array = o->snapshot.data ? o->snapshot.data + place->at : NULL;
+    uint64_t *sums = NULL;
+    int err = array ? 0 : pull(a, o, place, lo, hi, &array);
+    if (!err && s->check && o->part->digests) {
+        sums = calloc((size_t)ceil_div(hi, SCHEMA_BLOCK) + 1, sizeof *sums);
+        err = sums ? 0 : error_nomem();
+    }
+    if (!err)
+        copy_steps(a, p, array, lo, hi, sums);
+    if (!err && sums)
+        err = check_sums(a, o, p, sums, (size_t)(lo / SCHEMA_BLOCK), (size_t)ceil_div(hi - lo, SCHEMA_BLOCK));
+    free(sums);
+    a->done += p->bytes;
+    if (!err && s->progress && s->progress(s->arg, a->done, s->plan.bytes))
+        err = error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
+    if (!err && deadline_now() >= a->until)
+        err = error_set(WEFT_ETIMEOUT, "set '%s': %lld of %lld bytes were read in time", s->set, (long long)a->done,
+                        (long long)s->plan.bytes);
+    return err;
+}
+
+static int copy_all(struct attempt *a)
+{
+    weft_subscriber *s = a->s;
+    int err = 0;
+    for (int r = 0; r < a->v->ranks && !err; r++)
+        if (a->sources[r].used)
+            err = open_source(a, &a->sources[r]);
+    for (size_t i = 0; i < s->plan.n && !err; i++)
+        err = copy_piece(a, i);
+    for (int r = 0; r < a->v->ranks && !err; r++) {
+        struct source *o = &a->sources[r];
+        if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
+            snprintf(s->why, sizeof s->why, "%s has reused its memory", o->client.name);
+            err = AGAIN;
+        }
+    }
+    return err;
+}
+
+static void end_attempt(struct attempt *a)
+{
+    for (int r = 0; a->sources && r < a->v->ranks; r++) {
+        struct source *o = &a->sources[r];
+        if (o->opened)
+            part_client_close(&o->client);
+        schema_part_free(&o->places);
+        free(o->digests);
+    }
+    free(a->sources);
+    free(a->rank);
+    free(a->scratch);
+    if (a->v)
+        subscribe_unmap(a->s, a->v->version.epoch);
+}
+
+/* ---- leases ---- */
+
+/* This rank's key: what it does with the version. With `compare` only if that holds; AGAIN otherwise. */
+static int tell(weft_subscriber *s, const char *what, const weft_epoch_step *v, const struct directory_compare *compare,
+                int64_t until)
+{
+    char key[RECORD_KEY], record[128], text[RECORD_VERSION];
+    struct directory_outcome o;
+    record_version(v, text);
+    subscribe_key(s, s->rank, key);
+    int n = snprintf(record, sizeof record, "%s %s\nfetch %lld\n", what, text, (long long)s->count);
+    struct directory_change x = {.key = key, .value = record, .bytes = (size_t)n, .lease = KEEPER_LEASE};
+    int err = keeper_transact(&s->bus->keeper, compare, compare != NULL, &x, 1, until, &o);
+    if (err)
+        return err;
+    if (!o.done) {
+        snprintf(s->why, sizeof s->why, "it has gone");
+        return AGAIN;
+    }
+    s->revision = o.revision;
+    return 0;
+}
+
+static int take_lease(struct attempt *a)
+{
+    char key[RECORD_KEY], text[RECORD_VERSION];
+    record_version(&a->v->version, text);
+    record_key(key, a->s->set, "versions/%s", text);
+    return tell(a->s, "reads", &a->v->version, &(struct directory_compare){key, a->v->revision}, a->until);
+}
+
+/* ---- one version on this rank ---- */
+
+/* dry: only proves that all is there. */
+static int try_version(weft_subscriber *s, const struct catalog *c, const weft_epoch_step *v, bool dry, int64_t until)
+{
+    struct attempt a = {.s = s, .v = catalog_find(c, v), .until = until};
+    if (!a.v) {
+        snprintf(s->why, sizeof s->why, "it has gone");
+        return AGAIN;
+    }
+    int err = dry ? 0 : subscribe_room(s, until, &a.to);
+    if (!err && !dry)
+        err = take_lease(&a);
+    if (!err)
+        err = know_layouts(&a);
+    if (!err)
+        err = assign(&a);
+    if (!err)
+        err = remember(&a);
+    if (!err && !dry)
+        err = copy_all(&a);
+    char *meta = err || dry ? NULL : strdup(a.v->meta);
+    if (!err && !dry && !meta)
+        err = error_nomem();
+    if (!dry && a.to) {
+        struct error_text kept;
+        error_keep(&kept);
+        int told = tell(s, err ? "failed" : "staged", v, NULL, until);
+        if (err)
+            error_restore(&kept);
+        else
+            err = told;
+    }
+    if (!err && !dry) {
+        free(a.to->meta);
+        a.to->meta = meta;
+        a.to->version = *v;
+        pthread_mutex_lock(&s->lock);
+        s->staged = a.to == &s->buffers[1];
+        pthread_mutex_unlock(&s->lock);
+    } else
+        free(meta);
+    end_attempt(&a);
+    return err;
+}
+
+/* ---- choosing ---- */
+
+static bool fits(const weft_subscriber *s, const weft_want *w, const weft_epoch_step *v)
+{
+    switch (w->kind) {
+    case WEFT_WANT_STEP: return v->step == w->step;
+    case WEFT_WANT_AT_LEAST: return v->step >= w->step;
+    case WEFT_WANT_NEWER: return s->live < 0 || record_version_compare(v, &s->buffers[s->live].version) > 0;
+    default: return true;
+    }
+}
+
+/* Can every rank of this job read it? */
+static int readable(weft_subscriber *s, const struct catalog_version *v, int64_t until)
+{
+    if (v->holders == v->ranks)
+        return 0;
+    int missing = 0, err;
+    struct attempt a = {.s = s, .v = v, .until = until};
+    bool *live = calloc((size_t)v->ranks, sizeof *live);
+    if (!live)
+        return error_nomem();
+    for (int r = 0; r < v->ranks; r++)
+        live[r] = v->parts[r] != NULL;
+    err = know_layouts(&a);
+    if (!err && !reader_plan_covered(s->theirs, s->mine, live, &missing)) {
+        snprintf(s->why, sizeof s->why, "no live process has the part of rank %d", missing);
+        err = AGAIN;
+    }
+    free(live);
+    return err;
+}
+
+/* The newest version that is wanted and can be read: 0, AGAIN, or an error. */
+static int choose(weft_subscriber *s, const struct catalog *c, const weft_want *w, int64_t until, weft_epoch_step *out)
+{
+    bool any = false;
+    if (!c->nversions)
+        snprintf(s->why, sizeof s->why,
+                 c->epoch ? "epoch %lld has committed none that is kept" : "the set is not published",
+                 (long long)c->epoch);
+    for (size_t i = c->nversions; i-- > 0;) {
+        const struct catalog_version *v = &c->versions[i];
+        if (!fits(s, w, &v->version))
+            continue;
+        any = true;
+        int err = readable(s, v, until);
+        if (!err)
+            *out = v->version;
+        if (err != AGAIN)
+            return err;
+    }
+    if (c->nversions && !any) {
+        const weft_epoch_step *v = &c->versions[c->nversions - 1].version;
+        snprintf(s->why, sizeof s->why, "the newest one is %lld.%lld (epoch and step)", (long long)v->epoch,
+                 (long long)v->step);
+    }
+    return AGAIN;
+}
+
+/* Waits until the directory may have changed. */
+static void wait_change(weft_subscriber *s, int64_t after, int64_t until)
+{
+    char prefix[RECORD_KEY];
+    struct directory_items items;
+    int64_t pause = PAUSE_NS;
+    record_key(prefix, s->set, "%s", "");
+    if (!s->directory && bus_open_directory(s->bus, until, &s->directory))
+        s->directory = NULL;
+    if (s->directory && !s->watch && directory_watch(s->directory, prefix, after, &s->watch))
+        s->watch = NULL;
+    int err = s->watch ? directory_next(s->watch, max64(until - deadline_now(), 0), &items) : WEFT_ETRANSPORT;
+    if (!err)
+        directory_items_free(&items);
+    else if (err != WEFT_ETIMEOUT) {
+        directory_unwatch(s->watch);
+        s->watch = NULL;
+        deadline_pause(&pause, PAUSE_NS, until);
+    }
+}
+
+static int late(const weft_subscriber *s)
+{
+    return error_set(WEFT_ETIMEOUT, "set '%s': there was no version in time: %.700s", s->set, s->why);
+}
+
+/* ---- all ranks ---- */
+
+/* What rank 0 has chosen. code 0: a version; AGAIN: none yet; otherwise its error. */
+struct choice {
+    int64_t code;
+    weft_epoch_step version;
+    char text[TEXT];
+};
+
+static int share_choice(weft_subscriber *s, struct choice *c)
+{
+    if (s->ranks == 1)
+        return 0;
+    int err = weft_broadcast(s->comm, c, sizeof *c, WEFT_U8, 0);
+    if (!err && s->rank && c->code < 0)
+        error_set((int)c->code, "rank 0 of this job: %.500s", c->text);
+    return err;
+}
+
+/* From each rank's result that of all: the first error, or AGAIN, or 0. */
+static int share_result(weft_subscriber *s, int mine)
+{
+    int32_t all[WEFT_BUS_SWAP_RANKS] = {0}, result = mine;
+    char text[TEXT];
+    if (s->ranks == 1)
+        return mine;
+    snprintf(text, sizeof text, "%.500s", mine < 0 ? weft_errmsg() : "");
+    int err = weft_allgather(s->comm, &result, all, 1, WEFT_I32), worst = 0;
+    if (err)
+        return err;
+    for (int r = 0; r < s->ranks; r++) {
+        if (all[r] < 0 && worst >= 0) {
+            worst = all[r];
+            err = weft_broadcast(s->comm, text, sizeof text, WEFT_U8, r);
+            if (err)
+                return err;
+            if (mine >= 0 || r != s->rank)
+                error_set(worst, "rank %d of this job: %.500s", r, text);
+        } else if (all[r] > 0 && !worst)
+            worst = AGAIN;
+    }
+    return worst;
+}
+
+static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_t until, weft_epoch_step *out)
+{
+    s->why[0] = 0;
+    memset(s->avoid, 0, sizeof s->avoid);
+    s->count += !dry;
+    for (;;) {
+        struct catalog c = {0};
+        struct choice choice = {.code = AGAIN};
+        int64_t revision = 0;
+        int err = catalog_get(&s->bus->keeper, s->set, until, &c);
+        bool have = !err;
+        revision = have ? c.items.revision : 0;
+        if (s->rank == 0 || s->ranks == 1) {
+            if (!err)
+                err = choose(s, &c, w, until, &choice.version);
+            if (err == AGAIN && deadline_now() >= until)
+                err = late(s);
+            choice.code = err;
+            if (err < 0)
+                snprintf(choice.text, sizeof choice.text, "%.500s", weft_errmsg());
+        }
+        int failed = share_choice(s, &choice);
+        if (failed || choice.code < 0) {
+            if (have)
+                catalog_free(&c);
+            return failed ? failed : (int)choice.code;
+        }
+        if (choice.code == AGAIN) {
+            if (have)
+                catalog_free(&c);
+            if (s->rank == 0 || s->ranks == 1)
+                wait_change(s, revision, s->ranks > 1 ? min64(until, deadline_in(SLICE_NS)) : until);
+            continue;
+        }
+        if (!err && s->rank && s->ranks > 1 && !catalog_find(&c, &choice.version)) {
+            catalog_free(&c); /* it is older than what rank 0 has seen */
+            have = false;
+            err = catalog_get(&s->bus->keeper, s->set, until, &c);
+            have = !err;
+        }
+        if (!err)
+            err = try_version(s, &c, &choice.version, dry, until);
+        if (have)
+            catalog_free(&c);
+        err = share_result(s, err);
+        if (!err) {
+            *out = choice.version;
+            return 0;
+        }
+        if (err < 0)
+            return err;
+        if (s->ranks == 1 && deadline_now() >= until)
+            return late(s);
+        int64_t pause = PAUSE_NS;
+        deadline_pause(&pause, PAUSE_NS, until);
+    }
+}
+
+static int check_call(weft_subscriber *s, const char *call, const weft_want *w, int64_t timeout_ns, int64_t *until)
+{
+    if (!s || !w)
+        return error_set(WEFT_EINVAL, "%s: %s is NULL", call, s ? "want" : "the subscriber");
+    if (w->kind > WEFT_WANT_NEWER)
+        return error_set(WEFT_EINVAL, "%s: there is no want %d", call, (int)w->kind);
+    pthread_mutex_lock(&s->lock);
+    bool undecided = s->undecided;
+    pthread_mutex_unlock(&s->lock);
+    if (undecided)
+        return error_set(WEFT_EPEER, "%s: set '%s': a swap is not decided here: swap again, or subscribe anew", call,
+                         s->set);
+    return bus_until(s->bus, call, timeout_ns, until);
+}
+
+int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_epoch_step *out)
+{
+    int64_t until;
+    weft_epoch_step v;
+    int err = check_call(s, "weft_subscriber_verify", want, timeout_ns, &until);
+    if (!err)
+        err = find_version(s, want, true, until, &v);
+    if (!err && out)
+        *out = v;
+    return err;
+}
+
+int weft_fetch(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_epoch_step *out)
+{
+    int64_t until;
+    weft_epoch_step v;
+    int err = check_call(s, "weft_fetch", want, timeout_ns, &until);
+    if (!err)
+        err = find_version(s, want, false, until, &v);
+    if (!err && out)
+        *out = v;
+    return err;
+}

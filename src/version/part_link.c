@@ -1,0 +1,115 @@
+#define _GNU_SOURCE
+#include "version/part_link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/forks.h"
+#include "rendezvous/deadline.h"
+#include "rendezvous/dial.h"
+
+int part_link_begin(struct part_link *l, int fd)
+{
+    *l = (struct part_link){.fd = forks_own(fd), .buffer = malloc(PART_LINK_ROOM), .frame = malloc(PART_LINK_ROOM)};
+    if (l->buffer && l->frame)
+        return 0;
+    part_link_end(l);
+    return error_nomem();
+}
+
+void part_link_end(struct part_link *l)
+{
+    if (l->sealed)
+        frame_forget(&l->end);
+    forks_close(l->fd);
+    free(l->buffer);
+    free(l->frame);
+    *l = (struct part_link){.fd = -1};
+}
+
+int part_link_send(struct part_link *l, const void *message, size_t n, int64_t until)
+{
+    if (l->sealed)
+        return dial_send(l->fd, l->frame, frame_seal(&l->end, message, n, l->frame), until);
+    uint32_t length = (uint32_t)n;
+    memcpy(l->frame, &length, FRAME_LENGTH);
+    memcpy(l->frame + FRAME_LENGTH, message, n);
+    return dial_send(l->fd, l->frame, FRAME_LENGTH + n, until);
+}
+
+int part_link_receive(struct part_link *l, const unsigned char **message, size_t *n, int64_t until)
+{
+    uint32_t length;
+    int why = dial_receive(l->fd, l->buffer, FRAME_LENGTH, until);
+    if (why)
+        return why;
+    memcpy(&length, l->buffer, FRAME_LENGTH);
+    size_t bytes = l->sealed ? frame_length(l->buffer) : length <= FRAME_MESSAGE_MAX ? length : 0;
+    if (!bytes)
+        return EPROTO;
+    why = dial_receive(l->fd, l->buffer + FRAME_LENGTH, bytes, until);
+    if (!why && l->sealed && !frame_open(&l->end, l->buffer + FRAME_LENGTH, bytes))
+        why = EPROTO;
+    *message = l->buffer + FRAME_LENGTH;
+    *n = l->sealed ? bytes - SODIUM_TAG : bytes;
+    return why;
+}
+
+/* One byte that carries a descriptor. */
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static int wait_for(int fd, short events, int64_t until)
+{
+    if (errno == EINTR)
+        return 0;
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        return errno;
+    return poll(&(struct pollfd){.fd = fd, .events = events}, 1, deadline_left_ms(until)) ? 0 : ETIMEDOUT;
+}
+
+int part_link_send_file(struct part_link *l, int fd, int64_t until)
+{
+    union control c;
+    char byte = 0;
+    memset(&c, 0, sizeof c);
+    struct iovec v = {&byte, 1};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = c.bytes, .msg_controllen = sizeof c.bytes};
+    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(h), &fd, sizeof fd);
+    for (int why = 0; !why; why = wait_for(l->fd, POLLOUT, until))
+        if (sendmsg(l->fd, &m, MSG_NOSIGNAL) == 1)
+            return 0;
+    return errno ? errno : EPROTO;
+}
+
+int part_link_receive_file(struct part_link *l, int *fd, int64_t until)
+{
+    for (int why = 0; !why; why = wait_for(l->fd, POLLIN, until)) {
+        union control c;
+        char byte;
+        struct iovec v = {&byte, 1};
+        struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = c.bytes, .msg_controllen = sizeof c.bytes};
+        ssize_t n = recvmsg(l->fd, &m, MSG_CMSG_CLOEXEC);
+        if (n == 0)
+            return ECONNRESET;
+        if (n < 0)
+            continue;
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS || h->cmsg_len != CMSG_LEN(sizeof *fd))
+            return EPROTO;
+        memcpy(fd, CMSG_DATA(h), sizeof *fd);
+        return 0;
+    }
+    return errno ? errno : EPROTO;
+}

@@ -1,0 +1,407 @@
+#define _GNU_SOURCE
+#include "version/part_server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/forks.h"
+#include "base/math.h"
+#include "rendezvous/deadline.h"
+#include "rendezvous/dial.h"
+#include "version/part_link.h"
+
+#define SECOND INT64_C(1000000000)
+#define PROVE_NS (5 * SECOND) /* within which a stranger must have proved itself */
+#define IDLE_NS (60 * SECOND) /* within which a reader must ask for more */
+#define SEND_NS (30 * SECOND) /* within which a reader must take a frame */
+
+struct part_server {
+    pthread_mutex_t lock;
+    pthread_cond_t left;
+    pthread_t thread;
+    int local, tcp, stop; /* sockets; an eventfd */
+    struct list sources, readers;
+    size_t nreaders;
+    _Atomic bool stops;
+    const struct sodium *sodium;
+    char socket[PART_SERVER_SOCKET], address[ADDRESS_TEXT], secret[PART_SERVER_SECRET];
+};
+
+struct reader {
+    struct list node;
+    struct part_server *server;
+    int fd;
+    bool tcp;
+    struct part_server_source *uses; /* what it is served from now; NULL: nothing */
+};
+
+/* ---- one request ---- */
+
+static int reply(struct part_link *l, int code, int64_t bytes)
+{
+    struct part_link_message m = {.magic = PART_LINK_MAGIC, .op = code, .bytes = bytes};
+    return part_link_send(l, &m, sizeof m, deadline_in(SEND_NS));
+}
+
+/* The source that a request is about, with one user more; NULL: there is none. */
+static struct part_server_source *find(struct reader *r, const struct part_link_message *m, const char *set, size_t len)
+{
+    struct part_server *s = r->server;
+    struct part_server_source *found = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (struct list *n = list_first(&s->sources); n && !found; n = list_after(&s->sources, n)) {
+        struct part_server_source *p = LIST_OF(n, struct part_server_source, node);
+        if (p->epoch == m->epoch && p->rank == m->rank && strlen(p->set) == len && !memcmp(p->set, set, len))
+            found = p;
+    }
+    if (found)
+        found->users++;
+    r->uses = found;
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+static void leave(struct reader *r)
+{
+    struct part_server *s = r->server;
+    pthread_mutex_lock(&s->lock);
+    r->uses->users--;
+    r->uses = NULL;
+    pthread_cond_broadcast(&s->left);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool leaving(struct part_server *s, const struct part_server_source *p)
+{
+    pthread_mutex_lock(&s->lock);
+    bool leaves = p->leaves || s->stops;
+    pthread_mutex_unlock(&s->lock);
+    return leaves;
+}
+
+/* Sends bytes in frames. With a snapshot: checks after each chunk is copied that it was not torn. */
+static int stream(struct part_server *s, struct part_server_source *p, struct part_link *l, const unsigned char *bytes,
+                  int64_t n, const struct snapshot *snapshot, uint64_t generation)
+{
+    int why = 0;
+    unsigned char *chunk = calloc(1, PART_LINK_CHUNK + PART_LINK_HEAD);
+    if (!chunk)
+        return ENOMEM;
+    for (int64_t at = 0; at < n && !why;) {
+        int64_t take = min64(n - at, PART_LINK_CHUNK);
+        memcpy(chunk + PART_LINK_HEAD, bytes + at, (size_t)take);
+        chunk[0] = (snapshot && !snapshot_still(snapshot, generation)) || leaving(s, p);
+        why = part_link_send(l, chunk, PART_LINK_HEAD + (chunk[0] ? 0 : (size_t)take), deadline_in(SEND_NS));
+        if (chunk[0])
+            break;
+        at += take;
+    }
+    free(chunk);
+    return why;
+}
+
+static int give_part(struct part_server *s, struct part_server_source *p, struct part_link *l,
+                     const struct part_link_message *m)
+{
+    struct snapshot snapshot;
+    unsigned char *digests = NULL;
+    size_t size = 0;
+    int64_t bytes;
+    if (!p->part(p->publisher, m->step, m->generation, &snapshot, &bytes, &digests, &size))
+        return reply(l, WEFT_EPEER, 0);
+    int why;
+    bool read = m->op == PART_LINK_READ;
+    if (read && (m->at < 0 || m->count < 0 || m->at > bytes || m->count > bytes - m->at))
+        why = reply(l, WEFT_EINVAL, 0);
+    else if (read) {
+        why = reply(l, 0, m->count);
+        if (!why)
+            why = stream(s, p, l, snapshot.data + m->at, m->count, &snapshot, m->generation);
+    } else {
+        why = reply(l, 0, (int64_t)size);
+        if (!why)
+            why = stream(s, p, l, digests, (int64_t)size, NULL, 0);
+        if (!why && m->file)
+            why = l->sealed ? EPROTO : part_link_send_file(l, snapshot.fd, deadline_in(SEND_NS));
+    }
+    free(digests);
+    return why;
+}
+
+/* 0: the connection goes on. */
+static int serve(struct reader *r, struct part_link *l)
+{
+    struct part_server *s = r->server;
+    const unsigned char *message;
+    size_t n;
+    struct part_link_message m;
+    int why = part_link_receive(l, &message, &n, deadline_in(IDLE_NS));
+    if (why)
+        return why;
+    if (n < sizeof m || n > sizeof m + WEFT_BUS_NAME)
+        return EPROTO;
+    memcpy(&m, message, sizeof m);
+    if (m.magic != PART_LINK_MAGIC)
+        return EPROTO;
+    struct part_server_source *p = find(r, &m, (const char *)message + sizeof m, n - sizeof m);
+    if (!p)
+        return reply(l, WEFT_EPEER, 0);
+    if (m.op == PART_LINK_LAYOUTS) {
+        why = reply(l, 0, (int64_t)p->layouts_size);
+        if (!why)
+            why = stream(s, p, l, p->layouts, (int64_t)p->layouts_size, NULL, 0);
+    } else if (m.op == PART_LINK_PART || m.op == PART_LINK_READ)
+        why = give_part(s, p, l, &m);
+    else
+        why = EPROTO;
+    leave(r);
+    return why;
+}
+
+/* ---- connections ---- */
+
+/* The server's side of the proofs of frame.h. */
+static int prove(struct part_server *s, struct part_link *l)
+{
+    unsigned char hello[FRAME_HELLO], other[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION] = {0};
+    unsigned char key[SODIUM_KEY];
+    int64_t until = deadline_in(PROVE_NS);
+    frame_token_key(s->sodium, s->secret, key);
+    frame_begin(&l->end, s->sodium, true, key, hello);
+    s->sodium->wipe(key, sizeof key);
+    l->sealed = true;
+    int why = dial_receive(l->fd, other, sizeof other, until);
+    if (!why && !frame_meet(&l->end, other))
+        why = EPROTO;
+    if (!why)
+        why = dial_send(l->fd, hello, sizeof hello, until);
+    if (!why)
+        why = dial_receive(l->fd, proof, sizeof proof, until);
+    if (why)
+        return why;
+    decision[0] = !frame_believe(&l->end, proof);
+    if (!decision[0])
+        frame_prove(&l->end, decision + 1);
+    why = dial_send(l->fd, decision, sizeof decision, until);
+    return why ? why : decision[0] ? EACCES : 0;
+}
+
+static bool same_user(int fd)
+{
+    struct ucred c;
+    socklen_t size = sizeof c;
+    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &size) && (c.uid == geteuid() || c.uid == 0);
+}
+
+static void *serve_reader(void *arg)
+{
+    struct reader *r = arg;
+    struct part_server *s = r->server;
+    struct part_link l;
+    if (!part_link_begin(&l, r->fd)) {
+        int why = r->tcp ? prove(s, &l) : same_user(r->fd) ? 0 : EACCES;
+        while (!why && !s->stops)
+            why = serve(r, &l);
+        /* The descriptor is closed under the lock: part_server_stop shuts down those that are in the list. */
+        pthread_mutex_lock(&s->lock);
+        part_link_end(&l);
+    } else
+        pthread_mutex_lock(&s->lock);
+    list_remove(&r->node);
+    s->nreaders--;
+    pthread_cond_broadcast(&s->left);
+    pthread_mutex_unlock(&s->lock);
+    free(r);
+    return NULL;
+}
+
+static void take_reader(struct part_server *s, int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0)
+        return;
+    struct reader *r = calloc(1, sizeof *r);
+    pthread_attr_t attr;
+    pthread_t thread;
+    pthread_mutex_lock(&s->lock);
+    bool taken = r && s->nreaders < PART_SERVER_READERS;
+    if (taken) {
+        *r = (struct reader){.server = s, .fd = fd, .tcp = listener == s->tcp};
+        list_append(&s->readers, &r->node);
+        s->nreaders++;
+        pthread_attr_init(&attr);
+        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        if (pthread_create(&thread, &attr, serve_reader, r)) {
+            list_remove(&r->node);
+            s->nreaders--;
+            taken = false;
+        }
+        pthread_attr_destroy(&attr);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!taken) {
+        close(fd);
+        free(r);
+    }
+}
+
+static void *accept_readers(void *arg)
+{
+    struct part_server *s = arg;
+    struct pollfd of[3] = {
+        {.fd = s->stop, .events = POLLIN}, {.fd = s->local, .events = POLLIN}, {.fd = s->tcp, .events = POLLIN}};
+    while (!s->stops) {
+        if (poll(of, 3, -1) < 0 && errno != EINTR)
+            break;
+        for (int i = 1; i < 3; i++)
+            if (of[i].revents & POLLIN)
+                take_reader(s, of[i].fd);
+    }
+    return NULL;
+}
+
+/* ---- starting and stopping ---- */
+
+static int listen_here(struct part_server *s)
+{
+    unsigned char random[8];
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return error_set(WEFT_EIO, "no random number for a socket: %s", strerror(errno));
+    int n = snprintf(s->socket, sizeof s->socket, "weft-bus-");
+    for (size_t i = 0; i < sizeof random; i++)
+        n += snprintf(s->socket + n, sizeof s->socket - (size_t)n, "%02x", random[i]);
+    memcpy(a.sun_path + 1, s->socket, (size_t)n);
+    s->local = forks_own(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    if (s->local < 0 || bind(s->local, (struct sockaddr *)&a, size) || listen(s->local, 128))
+        return error_set(WEFT_EIO, "no socket for readers on this host: %s", strerror(errno));
+    return 0;
+}
+
+static int listen_tcp(struct part_server *s, const char *place)
+{
+    struct address a;
+    unsigned char random[32];
+    int err = address_parse(place, &a);
+    if (!err && !(s->sodium = sodium_find()))
+        err = WEFT_EUNSUPPORTED;
+    if (!err)
+        err = address_listen(&a, &s->tcp);
+    if (err > 0)
+        return error_set(WEFT_ETRANSPORT, "%s: readers on other hosts cannot be served there: %s", place,
+                         strerror(err));
+    if (err)
+        return err;
+    forks_own(s->tcp);
+    address_format(&a, s->address);
+    s->sodium->random(random, sizeof random);
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(s->secret + 2 * i, 3, "%02x", random[i]);
+    return 0;
+}
+
+int part_server_start(const char *place, struct part_server **out)
+{
+    struct part_server *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_nomem();
+    s->local = s->tcp = -1;
+    s->stop = forks_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    list_begin(&s->sources);
+    list_begin(&s->readers);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->left, NULL);
+    int err = s->stop < 0 ? error_set(WEFT_EIO, "no eventfd: %s", strerror(errno)) : listen_here(s);
+    if (!err && place)
+        err = listen_tcp(s, place);
+    if (!err) {
+        sigset_t all, old;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        int why = pthread_create(&s->thread, NULL, accept_readers, s);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        if (why)
+            err = error_set(WEFT_EIO, "no thread can be started: %s", strerror(why));
+        else {
+            *out = s;
+            return 0;
+        }
+    }
+    forks_close(s->local);
+    forks_close(s->tcp);
+    forks_close(s->stop);
+    free(s);
+    return err;
+}
+
+void part_server_stop(struct part_server *s)
+{
+    if (!s)
+        return;
+    s->stops = true;
+    uint64_t one = 1;
+    while (write(s->stop, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    pthread_join(s->thread, NULL);
+    pthread_mutex_lock(&s->lock);
+    for (struct list *n = list_first(&s->readers); n; n = list_after(&s->readers, n))
+        shutdown(LIST_OF(n, struct reader, node)->fd, SHUT_RDWR);
+    while (s->nreaders)
+        pthread_cond_wait(&s->left, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    forks_close(s->local);
+    forks_close(s->tcp);
+    forks_close(s->stop);
+    explicit_bzero(s->secret, sizeof s->secret);
+    pthread_cond_destroy(&s->left);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+const char *part_server_socket(const struct part_server *s)
+{
+    return s->socket;
+}
+
+const char *part_server_address(const struct part_server *s)
+{
+    return s->address;
+}
+
+const char *part_server_secret(const struct part_server *s)
+{
+    return s->secret;
+}
+
+void part_server_add(struct part_server *s, struct part_server_source *p)
+{
+    pthread_mutex_lock(&s->lock);
+    list_append(&s->sources, &p->node);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void part_server_remove(struct part_server *s, struct part_server_source *p)
+{
+    pthread_mutex_lock(&s->lock);
+    list_remove(&p->node);
+    p->leaves = true;
+    for (struct list *n = list_first(&s->readers); n; n = list_after(&s->readers, n))
+        if (LIST_OF(n, struct reader, node)->uses == p)
+            shutdown(LIST_OF(n, struct reader, node)->fd, SHUT_RDWR);
+    while (p->users)
+        pthread_cond_wait(&s->left, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,450 @@
+#define _GNU_SOURCE
+#include "version/publish.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/forks.h"
+#include "base/sized.h"
+#include "layout/layout.h"
+#include "rendezvous/deadline.h"
+#include "weft/collective.h"
+
+#define KEEP 2
+#define POLL_NS INT64_C(50000000)
+#define CLOSE_NS INT64_C(2000000000) /* for the directory, when a publisher is closed */
+
+/* ---- keys ---- */
+
+static void version_text(const weft_publisher *p, int64_t step, char text[RECORD_VERSION])
+{
+    record_version(&(weft_epoch_step){p->epoch, step}, text);
+}
+
+void publish_part_key(const weft_publisher *p, int64_t step, char key[RECORD_KEY])
+{
+    char v[RECORD_VERSION];
+    version_text(p, step, v);
+    record_key(key, p->source.set, "parts/%s/%04d", v, p->rank);
+}
+
+void publish_version_key(const weft_publisher *p, int64_t step, char key[RECORD_KEY])
+{
+    char v[RECORD_VERSION];
+    version_text(p, step, v);
+    record_key(key, p->source.set, "versions/%s", v);
+}
+
+static int over(const weft_publisher *p)
+{
+    return error_set(WEFT_EPEER,
+                     "set '%s': a newer publisher has taken it: epoch %lld, which this one (job %s) has, is over",
+                     p->source.set, (long long)p->epoch, p->bus->job);
+}
+
+int publish_change(weft_publisher *p, const struct directory_compare *more, size_t nmore,
+                   struct directory_change *changes, size_t n, int64_t until, bool *done)
+{
+    struct directory_compare c[DIRECTORY_CHANGES_MAX];
+    struct directory_outcome o;
+    for (size_t i = 0; i < nmore; i++)
+        c[i + 1] = more[i];
+    for (;;) {
+        c[0] = (struct directory_compare){p->fence.key, p->fence.revision};
+        if (p->fence.over)
+            return over(p);
+        int err = keeper_transact(&p->bus->keeper, c, nmore + 1, changes, n, until, &o);
+        if (err)
+            return err;
+        *done = o.done;
+        if (o.done)
+            return 0;
+        /* Is it the fence that did not hold? */
+        struct directory_items items;
+        err = keeper_get(&p->bus->keeper, p->fence.key, until, &items);
+        if (err)
+            return err;
+        bool mine = items.n && !strcmp((const char *)items.items[0].value, p->fence.value), gone = !items.n;
+        int64_t revision = items.n ? items.items[0].revision : 0;
+        directory_items_free(&items);
+        if (mine && revision == c[0].revision)
+            return 0; /* another compare */
+        if (!mine && !gone)
+            return over(p);
+        /* The directory has forgotten everything, and the keeper is putting it back, or has done so. */
+        if (deadline_now() >= until)
+            return error_set(WEFT_ETIMEOUT, "set '%s': the directory has lost this publisher's records", p->source.set);
+        int64_t pause = POLL_NS;
+        deadline_pause(&pause, POLL_NS, until);
+    }
+}
+
+/* ---- the epoch ---- */
+
+static int read_epoch(weft_publisher *p, int64_t until, struct directory_items *items, int64_t *epoch,
+                      int64_t *revision)
+{
+    int err = keeper_get(&p->bus->keeper, p->fence.key, until, items);
+    *epoch = *revision = 0;
+    if (err || !items->n)
+        return err;
+    *revision = items->items[0].revision;
+    if (!record_int((const char *)items->items[0].value, "epoch", epoch) || *epoch < 1) {
+        directory_items_free(items);
+        return error_set(WEFT_EMISMATCH, "set '%s': the record of its epoch is damaged", p->source.set);
+    }
+    return 0;
+}
+
+/* What older epochs have left: versions that no process holds. */
+static void sweep(weft_publisher *p, int64_t until)
+{
+    struct catalog c;
+    if (catalog_get(&p->bus->keeper, p->source.set, until, &c))
+        return;
+    for (size_t i = 0; i < c.nversions; i++) {
+        char key[RECORD_KEY], text[RECORD_VERSION];
+        bool done;
+        if (c.versions[i].holders || c.versions[i].version.epoch >= p->epoch)
+            continue;
+        record_version(&c.versions[i].version, text);
+        record_key(key, p->source.set, "versions/%s", text);
+        struct directory_change x = {.key = key, .erase = true};
+        publish_change(p, &(struct directory_compare){key, c.versions[i].revision}, 1, &x, 1, until, &done);
+    }
+    catalog_free(&c);
+}
+
+static int take_epoch(weft_publisher *p, const char *run, int64_t until)
+{
+    char record[1024];
+    for (;;) {
+        struct directory_items items;
+        struct directory_outcome o;
+        int64_t revision, epoch;
+        int err = read_epoch(p, until, &items, &epoch, &revision);
+        if (err)
+            return err;
+        directory_items_free(&items);
+        p->epoch = epoch + 1;
+        struct text t = text_start(record, sizeof record);
+        text_printf(&t, "epoch %lld\nranks %d\nrun %s\njob %s\nhost %s\nsocket %s\n", (long long)p->epoch, p->ranks,
+                    run, p->bus->job, p->bus->host, part_server_socket(p->bus->server));
+        record_hex(&t, "layouts", p->schema->layouts, SCHEMA_HASH);
+        record_hex(&t, "schema", p->schema->digest, SCHEMA_HASH);
+        struct directory_change x = {.key = p->fence.key, .value = record, .bytes = t.len};
+        err =
+            keeper_transact(&p->bus->keeper, &(struct directory_compare){p->fence.key, revision}, 1, &x, 1, until, &o);
+        if (err)
+            return err;
+        if (!o.done)
+            continue;
+        p->fence.revision = o.revision;
+        p->fence.value = strdup(record);
+        if (!p->fence.value)
+            return error_nomem();
+        sweep(p, until);
+        return 0;
+    }
+}
+
+/* Waits for rank 0 of this start. wanted: its epoch, if a comm has told it; otherwise 0. */
+static int join_epoch(weft_publisher *p, const char *run, int64_t wanted, int64_t until)
+{
+    for (int64_t pause = POLL_NS / 10;; deadline_pause(&pause, POLL_NS, until)) {
+        struct directory_items items;
+        int64_t epoch, revision, ranks = 0;
+        char by[WEFT_BUS_NAME + 1] = "";
+        unsigned char layouts[SCHEMA_HASH];
+        int err = read_epoch(p, until, &items, &epoch, &revision);
+        if (err)
+            return err;
+        const char *value = revision ? (const char *)items.items[0].value : "";
+        bool mine = revision && record_text(value, "run", by, sizeof by) && !strcmp(by, run) &&
+                    (!wanted || epoch == wanted) && record_int(value, "ranks", &ranks);
+        if (mine) {
+            bool same = record_bytes(value, "layouts", layouts, SCHEMA_HASH) &&
+                        !memcmp(layouts, p->schema->layouts, SCHEMA_HASH);
+            p->epoch = epoch;
+            p->fence.revision = revision;
+            p->fence.value = strdup(value);
+            if (!p->fence.value)
+                err = error_nomem();
+            else if (ranks != p->ranks || !same)
+                err = error_set(WEFT_EMISMATCH, "set '%s': rank %d publishes %s than rank 0", p->source.set, p->rank,
+                                same ? "with another number of ranks" : "other names or layouts");
+        }
+        directory_items_free(&items);
+        if (mine || err)
+            return err;
+        if (wanted && epoch > wanted)
+            return over(p);
+        if (deadline_now() >= until)
+            return error_set(WEFT_ETIMEOUT, "set '%s': rank 0 of run '%s' has not published in time", p->source.set,
+                             run);
+    }
+}
+
+/* Rank 0 tells the others its epoch, or that it has failed. */
+static int agree(weft_publisher *p, const weft_publish_opts *o, const char *run, int64_t until)
+{
+    int64_t told = 0;
+    int err = p->rank == 0 ? take_epoch(p, run, until) : 0;
+    if (o->comm && p->ranks > 1) {
+        struct error_text kept;
+        error_keep(&kept);
+        told = err ? err : p->epoch;
+        int failed = weft_broadcast(o->comm, &told, 1, WEFT_I64, 0);
+        if (err)
+            error_restore(&kept);
+        else if (failed)
+            err = failed;
+        else if (told < 0)
+            err = error_set((int)told, "set '%s': rank 0 could not take the next epoch", p->source.set);
+    }
+    if (!err && p->rank)
+        err = join_epoch(p, run, told, until);
+    return err;
+}
+
+static int put_slot(weft_publisher *p, int64_t until)
+{
+    char key[RECORD_KEY], record[1024];
+    bool done;
+    const struct part_server *s = p->bus->server;
+    struct text t = text_start(record, sizeof record);
+    record_key(key, p->source.set, "slots/%010lld/%04d", (long long)p->epoch, p->rank);
+    text_printf(&t, "job %s\nhost %s\nsocket %s\naddress %s\nsecret %s\n", p->bus->job, p->bus->host,
+                part_server_socket(s), part_server_address(s), part_server_secret(s));
+    struct directory_change x = {.key = key, .value = record, .bytes = t.len, .lease = KEEPER_LEASE};
+    int err = publish_change(p, NULL, 0, &x, 1, until, &done);
+    return err ? err : keeper_keep(&p->bus->keeper, key, record, t.len, true, &p->fence);
+}
+
+/* ---- what readers ask for ---- */
+
+static bool find_part(void *publisher, int64_t step, uint64_t generation, struct snapshot *snapshot, int64_t *bytes,
+                      unsigned char **digests, size_t *size)
+{
+    weft_publisher *p = publisher;
+    bool found = false;
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < p->keep && !found; i++) {
+        struct publish_ring *r = &p->ring[i];
+        if (r->state != PUBLISH_SHOWN || r->step != step || r->generation != generation)
+            continue;
+        *size = p->digests ? p->part.blocks * sizeof *r->sums : 0;
+        *digests = malloc(*size + 1);
+        if (!*digests)
+            break;
+        memcpy(*digests, r->sums, *size);
+        *snapshot = r->snapshot;
+        *bytes = p->part.bytes;
+        found = true;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* ---- publishing ---- */
+
+static void free_publisher(weft_publisher *p)
+{
+    struct error_text kept;
+    error_keep(&kept);
+    if (p->served)
+        part_server_remove(p->bus->server, &p->source);
+    for (int i = 0; i < p->keep && p->ring; i++) {
+        snapshot_close(&p->ring[i].snapshot);
+        free(p->ring[i].sums);
+    }
+    free(p->ring);
+    keeper_forget_all(&p->bus->keeper, &p->fence);
+    schema_part_free(&p->part);
+    schema_free(p->schema);
+    free(p->fence.value);
+    pthread_mutex_destroy(&p->lock);
+    bus_leave(p->bus);
+    free(p);
+    error_restore(&kept);
+}
+
+static int check_opts(weft_publish_opts *o)
+{
+    if (o->comm) {
+        if (o->ranks && (o->ranks != weft_comm_size(o->comm) || o->rank != weft_comm_rank(o->comm)))
+            return error_set(WEFT_EINVAL, "weft_publish: rank and ranks are not those of the comm: leave them 0");
+        o->rank = weft_comm_rank(o->comm);
+        o->ranks = weft_comm_size(o->comm);
+    }
+    o->ranks = o->ranks ? o->ranks : 1;
+    o->keep = o->keep ? o->keep : KEEP;
+    if (o->ranks < 1 || o->ranks > WEFT_BUS_RANKS || o->rank < 0 || o->rank >= o->ranks)
+        return error_set(WEFT_EINVAL, "weft_publish: rank %d of %d ranks: there may be 1 to %d", o->rank, o->ranks,
+                         WEFT_BUS_RANKS);
+    if (o->keep < 1 || o->keep > WEFT_BUS_KEEP)
+        return error_set(WEFT_EINVAL, "weft_publish: keep is %d: it must be 1 to %d", o->keep, WEFT_BUS_KEEP);
+    if (o->ranks > 1 && !o->comm && !o->run)
+        return error_set(WEFT_EINVAL,
+                         "weft_publish: %d ranks need a comm, or a run: a name that they have in common and "
+                         "no other start has",
+                         o->ranks);
+    return o->run ? record_name("weft_publish", "run", o->run) : 0;
+}
+
+static int check_casts(const struct schema *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (!dtype_castable(s->v[i].from_dtype, s->v[i].layout->dtype))
+            return error_set(WEFT_EINVAL, "weft_publish: tensor '%s': there is no cast from %s to %s", s->v[i].name,
+                             weft_dtype_name(s->v[i].from_dtype), weft_dtype_name(s->v[i].layout->dtype));
+    return 0;
+}
+
+static int make_ring(weft_publisher *p)
+{
+    int err = schema_part(p->schema, p->rank, &p->part);
+    if (err)
+        return err;
+    p->ring = calloc((size_t)p->keep, sizeof *p->ring);
+    if (!p->ring)
+        return error_nomem();
+    for (int i = 0; i < p->keep; i++)
+        p->ring[i].snapshot.fd = -1;
+    for (int i = 0; i < p->keep && !err; i++) {
+        p->ring[i].sums = calloc(p->part.blocks + 1, sizeof *p->ring[i].sums);
+        err = p->ring[i].sums ? snapshot_create(p->part.bytes, &p->ring[i].snapshot) : error_nomem();
+    }
+    return err;
+}
+
+int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n, const weft_publish_opts *opts,
+                 weft_publisher **out)
+{
+    weft_publish_opts o;
+    int64_t until;
+    int err = sized_read("weft_publish", "weft_publish_opts", &o, sizeof o, opts);
+    if (!err && !out)
+        err = error_set(WEFT_EINVAL, "weft_publish: out is NULL");
+    if (!err)
+        err = record_name("weft_publish", "set", set);
+    if (!err)
+        err = check_opts(&o);
+    if (!err)
+        err = bus_enter(b, "weft_publish");
+    if (err)
+        return err;
+    weft_publisher *p = calloc(1, sizeof *p);
+    if (!p) {
+        bus_leave(b);
+        return error_nomem();
+    }
+    *p = (weft_publisher){.bus = b,
+                          .rank = o.rank,
+                          .ranks = o.ranks,
+                          .keep = o.keep,
+                          .wait = o.wait,
+                          .digests = !o.no_digest,
+                          .last = -1};
+    pthread_mutex_init(&p->lock, NULL);
+    snprintf(p->source.set, sizeof p->source.set, "%s", set);
+    record_key(p->fence.key, set, "epoch");
+    err = bus_until(b, "weft_publish", o.timeout_ns ? o.timeout_ns : WEFT_DEADLINE, &until);
+    if (!err)
+        err = schema_make("weft_publish", tensors, n, &p->schema);
+    if (!err && p->schema->ranks > p->ranks)
+        err = error_set(WEFT_EINVAL, "weft_publish: the layouts need %d ranks, and there are %d", p->schema->ranks,
+                        p->ranks);
+    if (!err)
+        err = check_casts(p->schema);
+    if (!err)
+        err = make_ring(p);
+    if (!err)
+        err = bus_serve(b);
+    if (!err || (o.comm && p->ranks > 1)) {
+        int told = err; /* with a comm all ranks come here, so that none waits in vain */
+        if (o.comm && p->ranks > 1) {
+            struct error_text kept;
+            error_keep(&kept);
+            int32_t mine = err, worst = 0;
+            err = weft_allreduce(o.comm, &mine, &worst, 1, WEFT_I32, WEFT_MIN);
+            if (told)
+                error_restore(&kept), err = told;
+            else if (!err && worst)
+                err = error_set(worst, "weft_publish: another rank of the publisher has failed: %s",
+                                weft_strerror(worst));
+        }
+        if (!err)
+            err = agree(p, &o, o.run ? o.run : "-", until);
+    }
+    if (!err)
+        err = put_slot(p, until);
+    if (err) {
+        free_publisher(p);
+        return err;
+    }
+    p->source.rank = p->rank;
+    p->source.epoch = p->epoch;
+    p->source.layouts = p->schema->bytes;
+    p->source.layouts_size = p->schema->size;
+    p->source.publisher = p;
+    p->source.part = find_part;
+    part_server_add(b->server, &p->source);
+    p->served = true;
+    *out = p;
+    return 0;
+}
+
+int64_t weft_publisher_epoch(const weft_publisher *p)
+{
+    return p ? p->epoch : 0;
+}
+
+int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until)
+{
+    char part[RECORD_KEY], version[RECORD_KEY];
+    bool done;
+    publish_part_key(p, r->step, part);
+    publish_version_key(p, r->step, version);
+    struct directory_change x[2] = {{.key = part, .erase = true}, {.key = version, .erase = true}};
+    keeper_forget(&p->bus->keeper, part);
+    keeper_forget(&p->bus->keeper, version);
+    int err = publish_change(p, NULL, 0, x, 2, until, &done);
+    if (err)
+        return err;
+    pthread_mutex_lock(&p->lock);
+    r->state = PUBLISH_RETIRED;
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
+
+/* Best effort: what stays goes with the lease, or when the next publisher comes. */
+static void withdraw(weft_publisher *p)
+{
+    char slot[RECORD_KEY];
+    bool done;
+    int64_t until = deadline_in(CLOSE_NS);
+    int err = 0;
+    for (int i = 0; i < p->keep && !err; i++)
+        if (p->ring[i].state == PUBLISH_SHOWN)
+            err = publish_retire(p, &p->ring[i], until);
+    record_key(slot, p->source.set, "slots/%010lld/%04d", (long long)p->epoch, p->rank);
+    keeper_forget(&p->bus->keeper, slot);
+    struct directory_change x = {.key = slot, .erase = true};
+    if (!err)
+        publish_change(p, NULL, 0, &x, 1, until, &done);
+}
+
+void weft_publisher_close(weft_publisher *p)
+{
+    if (!p || p->bus->forks != forks_count())
+        return;
+    struct error_text kept;
+    error_keep(&kept);
+    withdraw(p);
+    error_restore(&kept);
+    free_publisher(p);
+}

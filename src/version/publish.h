@@ -1,0 +1,50 @@
+/* A publisher: an epoch of a set, this rank's slot, and a ring of snapshots that are put and committed.
+ *
+ * Rank 0 takes the epoch: it puts the record of the set's epoch if that has not changed since it was read. The revision
+ * of that record is the fence: every later transaction of the publisher compares it. So nothing that an older publisher
+ * does can be seen after a newer one has begun, also if the older one was stopped in between.
+ *
+ *     publish.c   epochs, slots, closing
+ *     put.c       snapshots: which one is reused, and copying
+ *     commit.c    parts and versions */
+#ifndef WEFT_VERSION_PUBLISH_H
+#define WEFT_VERSION_PUBLISH_H
+#include "version/bus.h"
+#include "version/catalog.h"
+#include "version/schema.h"
+
+enum publish_state {
+    PUBLISH_FREE,
+    PUBLISH_FILLED /* put */,
+    PUBLISH_SHOWN /* committed by this rank */,
+    PUBLISH_RETIRED /* deleted from the directory */
+};
+struct publish_ring {
+    enum publish_state state;
+    int64_t step;
+    uint64_t generation;
+    struct snapshot snapshot;
+    uint64_t *sums; /* of its blocks */
+};
+
+struct weft_publisher {
+    weft_bus *bus;
+    struct part_server_source source;
+    struct schema *schema;
+    struct schema_part part;
+    int rank, ranks, keep;
+    bool wait, digests, served;
+    int64_t epoch, last; /* last: the step that was put last, -1: none */
+    struct keeper_fence fence;
+    pthread_mutex_t lock; /* of the ring, which connections of readers look at */
+    struct publish_ring *ring;
+};
+
+void publish_part_key(const weft_publisher *p, int64_t step, char key[RECORD_KEY]);
+void publish_version_key(const weft_publisher *p, int64_t step, char key[RECORD_KEY]);
+/* Changes behind the fence, if these compares hold, too. An error if the fence has fallen: WEFT_EPEER. */
+int publish_change(weft_publisher *p, const struct directory_compare *more, size_t nmore,
+                   struct directory_change *changes, size_t n, int64_t until, bool *done);
+/* Deletes the version of a snapshot from the directory. */
+int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until);
+#endif

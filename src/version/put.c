@@ -1,0 +1,182 @@
+/* Putting: which snapshot is reused, and copying into it.
+ *
+ * A version whose snapshot is to be reused is first deleted from the directory, and only then are the readers' leases
+ * looked at: a reader takes its lease by a transaction that compares the version's record, so it has it before the
+ * deletion, and is seen, or does not get it. A reader whose lease has ended without its knowing is caught by the
+ * generation (snapshot.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "layout/layout.h"
+#include "rendezvous/deadline.h"
+#include "version/block_sums.h"
+#include "version/publish.h"
+
+#define POLL_NS INT64_C(50000000)
+
+/* The array as loops: operand 0 is the dense array in the snapshot, operand 1 the caller's. */
+static int view_tile(const struct schema_tensor *t, const weft_view *v, const weft_local *local,
+                     struct memory_tile *tile)
+{
+    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), to = (int64_t)weft_dtype_size(t->layout->dtype), last = 0,
+            step;
+    int64_t from = in;
+    *tile = (struct memory_tile){.loops = local->ndim};
+    for (int d = local->ndim - 1; d >= 0; d--) {
+        int64_t stride = v->strides ? v->strides[d] : from;
+        if (stride < 0 || (local->shape[d] > 1 && stride % in))
+            return error_set(WEFT_EINVAL,
+                             "weft_put: tensor '%s': the stride of dim %d is %lld: it must be a multiple of "
+                             "the element's %lld bytes and not negative",
+                             t->name, d, (long long)stride, (long long)in);
+        if (__builtin_mul_overflow(local->shape[d] - 1, stride, &step) || __builtin_add_overflow(last, step, &last))
+            return error_set(WEFT_EINVAL, "weft_put: tensor '%s': the strides reach beyond the end of memory", t->name);
+        tile->n[d] = local->shape[d];
+        tile->stride[0][d] = to;
+        tile->stride[1][d] = stride;
+        to *= local->shape[d];
+        from *= local->shape[d];
+    }
+    if (__builtin_add_overflow(last, in, &last) || v->bytes < (uint64_t)last)
+        return error_set(WEFT_EINVAL, "weft_put: tensor '%s': the buffer has %zu bytes, %lld are needed", t->name,
+                         v->bytes, (long long)last);
+    if ((uintptr_t)v->data % (uintptr_t)in)
+        return error_set(WEFT_EINVAL, "weft_put: tensor '%s': the buffer is not aligned to the element's %lld bytes",
+                         t->name, (long long)in);
+    memory_tile_merge(tile);
+    return 0;
+}
+
+static int check_view(const weft_publisher *p, size_t i, const weft_view *v, struct memory_tile *tile)
+{
+    const struct schema_tensor *t = &p->schema->v[i];
+    weft_local local;
+    int err = weft_layout_local(t->layout, p->rank, &local);
+    if (err || !local.bytes)
+        return err;
+    if (v->memory != WEFT_MEMORY_HOST)
+        return error_set(WEFT_EUNSUPPORTED, "weft_put: tensor '%s': only host memory can be put", t->name);
+    if (v->reserved[0] || v->reserved[1])
+        return error_set(WEFT_EINVAL, "weft_put: tensor '%s': the reserved words of the view are not zero", t->name);
+    if (!v->data)
+        return error_set(WEFT_EINVAL, "weft_put: tensor '%s': there is no buffer, and rank %d holds a part of it",
+                         t->name, p->rank);
+    return view_tile(t, v, &local, tile);
+}
+
+static void copy_tensor(weft_publisher *p, size_t i, const weft_view *v, const struct memory_tile *tile,
+                        struct publish_ring *r)
+{
+    const struct schema_tensor *t = &p->schema->v[i];
+    const struct schema_place *at = &p->part.v[i];
+    uint64_t *sums = p->digests ? r->sums + at->block : NULL;
+    unsigned char *to = r->snapshot.data + at->at;
+    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), size = (int64_t)weft_dtype_size(t->layout->dtype);
+    bool dense = !tile->loops || (tile->loops == 1 && tile->stride[1][0] == in);
+    if (dense && t->from_dtype != WEFT_BOOL) {
+        block_sums_store(to, 0, t->layout->dtype, v->data, t->from_dtype, at->bytes / size, sums);
+        return;
+    }
+    memory_copy(tile, to, t->layout->dtype, v->data, t->from_dtype);
+    if (sums)
+        block_sums_add(to, 0, at->bytes, sums);
+}
+
+/* The snapshot to reuse: of a version that is gone already, or the oldest one, that nobody reads. */
+static struct publish_ring *choose(weft_publisher *p, const struct catalog *c)
+{
+    struct publish_ring *best = NULL;
+    bool best_gone = false;
+    for (int i = 0; i < p->keep; i++) {
+        struct publish_ring *r = &p->ring[i];
+        weft_epoch_step v = {p->epoch, r->step};
+        bool gone = r->state == PUBLISH_RETIRED || !catalog_find(c, &v);
+        if (catalog_is_read(c, &v))
+            continue;
+        if (!best || gone > best_gone || (gone == best_gone && r->step < best->step)) {
+            best = r;
+            best_gone = gone;
+        }
+    }
+    return best;
+}
+
+static int find_room(weft_publisher *p, int64_t until, struct publish_ring **out)
+{
+    for (int i = 0; i < p->keep; i++)
+        if (p->ring[i].state == PUBLISH_FILLED || p->ring[i].state == PUBLISH_FREE) {
+            *out = &p->ring[i];
+            return 0;
+        }
+    for (int64_t pause = POLL_NS / 50;; deadline_pause(&pause, POLL_NS, until)) {
+        struct catalog c;
+        int err = catalog_get(&p->bus->keeper, p->source.set, until, &c);
+        if (err)
+            return err;
+        struct publish_ring *r = choose(p, &c);
+        catalog_free(&c);
+        if (r && r->state != PUBLISH_RETIRED) {
+            /* After the deletion no reader can begin. One that began before it has its lease: look again. */
+            err = publish_retire(p, r, until);
+            if (!err)
+                err = catalog_get(&p->bus->keeper, p->source.set, until, &c);
+            if (err)
+                return err;
+            if (catalog_is_read(&c, &(weft_epoch_step){p->epoch, r->step}))
+                r = NULL;
+            catalog_free(&c);
+        }
+        *out = r;
+        if (r)
+            return 0;
+        if (!p->wait)
+            return error_set(WEFT_EBUSY,
+                             "set '%s': all %d versions that rank %d keeps are being read: keep more, or let put "
+                             "wait",
+                             p->source.set, p->keep, p->rank);
+        if (deadline_now() >= until)
+            return error_set(WEFT_ETIMEOUT, "set '%s': all %d versions that rank %d keeps are being read still",
+                             p->source.set, p->keep, p->rank);
+    }
+}
+
+int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
+{
+    if (!p || !views)
+        return error_set(WEFT_EINVAL, "weft_put: %s is NULL", p ? "views" : "the publisher");
+    if (step < 0 || (p->last >= 0 && step < p->last))
+        return error_set(WEFT_EINVAL,
+                         "weft_put: step %lld: steps are not negative and do not fall: the last one was %lld",
+                         (long long)step, (long long)p->last);
+    for (int i = 0; i < p->keep; i++)
+        if ((p->ring[i].state == PUBLISH_SHOWN || p->ring[i].state == PUBLISH_RETIRED) && p->ring[i].step >= step)
+            return error_set(WEFT_EINVAL, "weft_put: step %lld: step %lld is committed already", (long long)step,
+                             (long long)p->ring[i].step);
+    struct memory_tile *tiles = calloc(p->schema->n, sizeof *tiles);
+    struct publish_ring *r = NULL;
+    int err = tiles ? 0 : error_nomem();
+    for (size_t i = 0; i < p->schema->n && !err; i++)
+        err = check_view(p, i, &views[i], &tiles[i]);
+    if (!err)
+        err = find_room(p, deadline_in(p->bus->deadline_ns), &r);
+    if (!err) {
+        pthread_mutex_lock(&p->lock);
+        r->state = PUBLISH_FREE;
+        pthread_mutex_unlock(&p->lock);
+        snapshot_begin(&r->snapshot);
+        memset(r->sums, 0, p->part.blocks * sizeof *r->sums);
+        for (size_t i = 0; i < p->schema->n; i++)
+            if (p->part.v[i].bytes)
+                copy_tensor(p, i, &views[i], &tiles[i], r);
+        uint64_t generation = snapshot_end(&r->snapshot);
+        pthread_mutex_lock(&p->lock);
+        r->generation = generation;
+        r->step = step;
+        r->state = PUBLISH_FILLED;
+        pthread_mutex_unlock(&p->lock);
+        p->last = step;
+    }
+    free(tiles);
+    return err;
+}

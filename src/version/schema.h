@@ -1,0 +1,59 @@
+/* Schemas: the tensors of a set as one side has them, and which bytes a rank's part has.
+ *
+ * A schema has two hashes (BLAKE2s, 32 bytes). `digest` is of names, dtypes and global shapes: it is the same however
+ * the tensors are cut. `layouts` is of the schema's bytes, which also have the layouts. Ranks of one publisher have the
+ * same bytes, so whoever has them knows where each tensor is in each rank's part, and no rank has to tell.
+ *
+ * A part is what one rank holds: its dense local arrays one behind the other, each aligned to SCHEMA_ALIGN. An array is
+ * cut into blocks of SCHEMA_BLOCK bytes; the last one is shorter. Each block has a digest. */
+#ifndef WEFT_VERSION_SCHEMA_H
+#define WEFT_VERSION_SCHEMA_H
+#include "base/arena.h"
+#include "base/table.h"
+#include "weft/bus.h"
+
+#define SCHEMA_HASH 32
+#define SCHEMA_ALIGN 64
+#define SCHEMA_BLOCK (INT64_C(4) << 20)
+#define SCHEMA_NAME 1000                     /* bytes of a tensor's name */
+#define SCHEMA_BYTES_MAX ((size_t)256 << 20) /* of a schema */
+#define SCHEMA_PART_MAX (INT64_C(1) << 46)   /* bytes of a part */
+
+struct schema_tensor {
+    struct table_node node; /* by name */
+    const char *name;
+    weft_layout *layout;
+    int from_dtype;   /* publish: of the arrays that are put */
+    const char *from; /* subscribe: its name in the set */
+};
+struct schema {
+    struct arena arena;
+    size_t n;
+    struct schema_tensor *v;
+    struct table names;
+    unsigned char *bytes;
+    size_t size;
+    unsigned char layouts[SCHEMA_HASH], digest[SCHEMA_HASH];
+    int ranks;     /* the largest rank of the layouts, plus one */
+    int64_t total; /* bytes of all tensors, each element once */
+};
+
+/* The caller's tensors. Names must be different, layouts without folds and ghosts. */
+int schema_make(const char *call, const weft_bus_tensor *tensors, size_t n, struct schema **out);
+/* From bytes that another process has sent. `source` is for the text. */
+int schema_load(const char *source, const unsigned char *bytes, size_t size, struct schema **out);
+void schema_free(struct schema *s); /* NULL is allowed */
+struct schema_tensor *schema_find(const struct schema *s, const char *name);
+
+struct schema_place {
+    int64_t at, bytes; /* bytes 0: the rank holds nothing of the tensor */
+    size_t block;      /* number of its first block */
+};
+struct schema_part {
+    struct schema_place *v; /* for each tensor */
+    int64_t bytes;
+    size_t blocks;
+};
+int schema_part(const struct schema *s, int rank, struct schema_part *out);
+void schema_part_free(struct schema_part *p);
+#endif

@@ -1,0 +1,349 @@
+/* Subscribers: opening, closing, pins, and what they tell about themselves. */
+#define _GNU_SOURCE
+#include "version/subscribe.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/forks.h"
+#include "base/math.h"
+#include "base/sized.h"
+#include "rendezvous/deadline.h"
+#include "weft/collective.h"
+
+#define CLOSE_NS INT64_C(2000000000)
+
+struct weft_pin {
+    weft_subscriber *subscriber;
+    struct subscribe_buffer *buffer;
+};
+
+void subscribe_key(const weft_subscriber *s, int rank, char key[RECORD_KEY])
+{
+    if (rank < 0)
+        record_key(key, s->set, "readers/%s/decided", s->group);
+    else
+        record_key(key, s->set, "readers/%s/%d", s->group, rank);
+}
+
+/* A name for the ranks of this job that no other subscription has. */
+static int name_group(weft_subscriber *s)
+{
+    unsigned char random[8];
+    char group[SUBSCRIBE_GROUP] = "";
+    int err = 0;
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        err = error_set(WEFT_EIO, "no random number: %s", strerror(errno));
+    int n = snprintf(group, sizeof group, "%s-", s->bus->job);
+    for (size_t i = 0; i < sizeof random && !err; i++)
+        n += snprintf(group + n, sizeof group - (size_t)n, "%02x", random[i]);
+    if (s->ranks > 1) {
+        int failed = weft_broadcast(s->comm, group, sizeof group, WEFT_U8, 0);
+        err = err ? err : failed;
+    }
+    group[sizeof group - 1] = 0;
+    memcpy(s->group, group, sizeof group);
+    return err;
+}
+
+static void free_subscriber(weft_subscriber *s)
+{
+    struct error_text kept;
+    error_keep(&kept);
+    directory_unwatch(s->watch);
+    directory_close(s->directory);
+    for (int i = 0; i < 2; i++) {
+        if (s->buffers[i].data)
+            munmap(s->buffers[i].data, (size_t)max64(s->part.bytes, 1));
+        free(s->buffers[i].meta);
+    }
+    subscribe_unmap(s, 0);
+    free(s->maps.v);
+    reader_plan_free(&s->plan);
+    schema_free(s->theirs);
+    schema_part_free(&s->part);
+    schema_free(s->mine);
+    free(s->sources);
+    pthread_cond_destroy(&s->unpinned);
+    pthread_mutex_destroy(&s->lock);
+    bus_leave(s->bus);
+    free(s);
+    error_restore(&kept);
+}
+
+static int begin(weft_subscriber *s, const weft_bus_tensor *tensors, size_t n)
+{
+    int err = schema_make("weft_subscribe", tensors, n, &s->mine);
+    if (!err && s->comm && s->mine->ranks > s->ranks)
+        err = error_set(WEFT_EINVAL, "weft_subscribe: the layouts need %d ranks, and the comm has %d", s->mine->ranks,
+                        s->ranks);
+    if (!err && s->ranks > WEFT_BUS_SWAP_RANKS)
+        err = error_set(WEFT_EUNSUPPORTED, "weft_subscribe: a comm of %d ranks: %d is the most", s->ranks,
+                        WEFT_BUS_SWAP_RANKS);
+    return err ? err : schema_part(s->mine, s->rank, &s->part);
+}
+
+int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
+                   const weft_subscribe_opts *opts, weft_subscriber **out)
+{
+    weft_subscribe_opts o;
+    pthread_condattr_t attr;
+    int err = sized_read("weft_subscribe", "weft_subscribe_opts", &o, sizeof o, opts);
+    if (!err && (!out || o.rank < 0))
+        err = error_set(WEFT_EINVAL, "weft_subscribe: %s", out ? "the rank is negative" : "out is NULL");
+    if (!err)
+        err = record_name("weft_subscribe", "set", set);
+    if (!err)
+        err = bus_enter(b, "weft_subscribe");
+    if (err)
+        return err;
+    weft_subscriber *s = calloc(1, sizeof *s);
+    if (!s) {
+        bus_leave(b);
+        return error_nomem();
+    }
+    *s = (weft_subscriber){.bus = b,
+                           .comm = o.comm,
+                           .only = o.only,
+                           .check = !o.no_check,
+                           .progress = o.progress,
+                           .arg = o.arg,
+                           .live = -1,
+                           .staged = -1};
+    s->rank = o.comm ? weft_comm_rank(o.comm) : o.rank;
+    s->ranks = o.comm ? weft_comm_size(o.comm) : 1;
+    snprintf(s->set, sizeof s->set, "%s", set);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->unpinned, &attr);
+    pthread_condattr_destroy(&attr);
+    err = begin(s, tensors, n);
+    if (s->ranks > 1) {
+        struct error_text kept;
+        int32_t mine = err, worst = 0;
+        error_keep(&kept);
+        int failed = weft_allreduce(o.comm, &mine, &worst, 1, WEFT_I32, WEFT_MIN);
+        if (err)
+            error_restore(&kept);
+        else if (failed)
+            err = failed;
+        else if (worst)
+            err = error_set(worst, "weft_subscribe: another rank of this job was refused: %s", weft_strerror(worst));
+    }
+    if (!err)
+        err = name_group(s);
+    if (err)
+        free_subscriber(s);
+    else
+        *out = s;
+    return err;
+}
+
+void weft_subscriber_close(weft_subscriber *s)
+{
+    char keys[2][RECORD_KEY];
+    struct directory_outcome o;
+    struct error_text kept;
+    if (!s || s->bus->forks != forks_count())
+        return;
+    error_keep(&kept);
+    /* A rank that has not learned a decision yet must find it, or find it gone: it is deleted together with the key
+     * that such a rank compares. */
+    subscribe_key(s, s->rank, keys[0]);
+    subscribe_key(s, -1, keys[1]);
+    struct directory_change x[2] = {{.key = keys[0], .erase = true}, {.key = keys[1], .erase = true}};
+    if (s->count)
+        keeper_transact(&s->bus->keeper, NULL, 0, x, s->comm && s->rank ? 1 : 2, deadline_in(CLOSE_NS), &o);
+    error_restore(&kept);
+    free_subscriber(s);
+}
+
+int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out)
+{
+    int err = 0;
+    pthread_mutex_lock(&s->lock);
+    s->staged = -1;
+    struct subscribe_buffer *b = &s->buffers[s->live == 0];
+    while (b->pins && deadline_now() < until) {
+        struct timespec at = {until / 1000000000, until % 1000000000}; /* deadline_now() is this clock's time */
+        pthread_cond_timedwait(&s->unpinned, &s->lock, &at);
+    }
+    if (b->pins)
+        err = error_set(WEFT_ETIMEOUT, "set '%s': the version before the live one is pinned %d times still", s->set,
+                        b->pins);
+    pthread_mutex_unlock(&s->lock);
+    if (!err && !b->data) {
+        void *at =
+            mmap(NULL, (size_t)max64(s->part.bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED)
+            err = error_set(WEFT_ENOMEM, "set '%s': there is no memory to stage %lld bytes: %s", s->set,
+                            (long long)s->part.bytes, strerror(errno));
+        else
+            b->data = at;
+    }
+    *out = b;
+    return err;
+}
+
+/* ---- mappings ---- */
+
+int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int file, int64_t bytes, struct snapshot *out)
+{
+    struct stat st;
+    if (fstat(file, &st)) {
+        close(file);
+        return error_set(WEFT_EIO, "%s: its snapshot cannot be looked at: %s", source, strerror(errno));
+    }
+    for (size_t i = 0; i < s->maps.n; i++) {
+        struct subscribe_map *m = &s->maps.v[i];
+        if (m->epoch == epoch && m->device == st.st_dev && m->inode == st.st_ino &&
+            m->snapshot.size == (size_t)bytes + SNAPSHOT_DATA) {
+            close(file);
+            *out = m->snapshot;
+            return 0;
+        }
+    }
+    struct subscribe_map *m = vec_push(&s->maps);
+    if (!m) {
+        close(file);
+        return error_nomem();
+    }
+    *m = (struct subscribe_map){.epoch = epoch, .device = st.st_dev, .inode = st.st_ino};
+    int err = snapshot_map(source, file, bytes, &m->snapshot);
+    if (err)
+        s->maps.n--;
+    else
+        *out = m->snapshot;
+    return err;
+}
+
+void subscribe_unmap(weft_subscriber *s, int64_t but)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->maps.n; i++)
+        if (s->maps.v[i].epoch == but)
+            s->maps.v[kept++] = s->maps.v[i];
+        else
+            snapshot_close(&s->maps.v[i].snapshot);
+    s->maps.n = kept;
+}
+
+/* ---- pins ---- */
+
+int weft_use(weft_subscriber *s, weft_pin **out)
+{
+    if (!s || !out)
+        return error_set(WEFT_EINVAL, "weft_use: %s is NULL", s ? "out" : "the subscriber");
+    weft_pin *p = malloc(sizeof *p);
+    if (!p)
+        return error_nomem();
+    pthread_mutex_lock(&s->lock);
+    int err = 0;
+    if (s->undecided)
+        err = error_set(WEFT_EPEER,
+                        "set '%s': rank %d does not know whether the other ranks of this job have swapped: swap "
+                        "again, or subscribe anew",
+                        s->set, s->rank);
+    else if (s->live < 0)
+        err = error_set(WEFT_EINVAL, "set '%s': no version is live yet: fetch one and swap", s->set);
+    else {
+        *p = (weft_pin){s, &s->buffers[s->live]};
+        p->buffer->pins++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (err)
+        free(p);
+    else
+        *out = p;
+    return err;
+}
+
+void weft_unuse(weft_pin *p)
+{
+    if (!p)
+        return;
+    weft_subscriber *s = p->subscriber;
+    pthread_mutex_lock(&s->lock);
+    p->buffer->pins--;
+    pthread_cond_broadcast(&s->unpinned);
+    pthread_mutex_unlock(&s->lock);
+    free(p);
+}
+
+weft_epoch_step weft_pin_version(const weft_pin *p)
+{
+    return p ? p->buffer->version : (weft_epoch_step){0};
+}
+
+int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes)
+{
+    if (!p || !data || i >= p->subscriber->mine->n)
+        return error_set(WEFT_EINVAL, "weft_pin_data: %s",
+                         !p      ? "the pin is NULL"
+                         : !data ? "data is NULL"
+                                 : "there is no such tensor");
+    const struct schema_place *at = &p->subscriber->part.v[i];
+    *data = at->bytes ? p->buffer->data + at->at : NULL;
+    if (bytes)
+        *bytes = at->bytes;
+    return 0;
+}
+
+int weft_pin_meta(const weft_pin *p, char *buf, size_t cap, size_t *len)
+{
+    if (!p || !len || (cap && !buf))
+        return error_set(WEFT_EINVAL, "weft_pin_meta: %s is NULL", !p ? "the pin" : !len ? "len" : "buf");
+    struct text t = text_start(buf, cap);
+    text_put(&t, p->buffer->meta ? p->buffer->meta : "");
+    *len = t.len;
+    return 0;
+}
+
+/* ---- explain ---- */
+
+int weft_subscriber_explain(weft_subscriber *s, bool json, char *buf, size_t cap, size_t *len)
+{
+    if (!s || !len || (cap && !buf))
+        return error_set(WEFT_EINVAL, "weft_subscriber_explain: %s is NULL",
+                         !s     ? "the subscriber"
+                         : !len ? "len"
+                                : "buf");
+    struct text t = text_start(buf, cap);
+    if (json) {
+        text_put(&t, "{\"set\": ");
+        text_json(&t, s->set);
+        text_printf(
+            &t,
+            ", \"rank\": %d, \"tensors\": %zu, \"staged_bytes\": %lld, \"epoch\": %lld, \"step\": %lld, \"sources\": [",
+            s->rank, s->mine->n, (long long)s->part.bytes, (long long)s->found.epoch, (long long)s->found.step);
+    } else if (!s->theirs)
+        text_printf(&t, "set %s: no version was found yet\n", s->set);
+    else
+        text_printf(&t, "set %s, version %lld.%lld: rank %d reads %lld bytes in %zu pieces for %zu tensors\n", s->set,
+                    (long long)s->found.epoch, (long long)s->found.step, s->rank, (long long)s->plan.bytes, s->plan.n,
+                    s->mine->n);
+    for (size_t i = 0; i < s->nsources; i++) {
+        const struct subscribe_source *o = &s->sources[i];
+        const char *way = o->local ? "mapped" : "tcp";
+        if (json) {
+            text_printf(&t, "%s{\"rank\": %d, \"job\": ", i ? ", " : "", o->rank);
+            text_json(&t, o->job);
+            text_printf(&t, ", \"way\": \"%s\", \"pieces\": %zu, \"bytes\": %lld}", way, o->pieces,
+                        (long long)o->bytes);
+        } else
+            text_printf(&t, "  rank %d of publisher %s (%s): %lld bytes in %zu pieces\n", o->rank, o->job, way,
+                        (long long)o->bytes, o->pieces);
+    }
+    if (json)
+        text_put(&t, "]}");
+    *len = t.len;
+    return 0;
+}

@@ -1,0 +1,77 @@
+/* A subscriber: its tensors, the plan for the publisher's layouts that it saw last, and memory for two versions. One of
+ * them may be live, the other one is where the next version is staged. */
+#ifndef WEFT_VERSION_SUBSCRIBE_H
+#define WEFT_VERSION_SUBSCRIBE_H
+#include "base/error.h"
+#include "base/vec.h"
+#include "version/bus.h"
+#include "version/catalog.h"
+#include "version/reader_plan.h"
+#include "version/snapshot.h"
+
+#define SUBSCRIBE_GROUP 96
+
+struct subscribe_buffer {
+    unsigned char *data; /* NULL: not taken yet */
+    weft_epoch_step version;
+    char *meta;
+    int pins;
+};
+
+/* What the last verify or fetch has found about one rank of the publisher. */
+struct subscribe_source {
+    int rank;
+    bool local;
+    char job[WEFT_BUS_NAME + 1];
+    size_t pieces;
+    int64_t bytes;
+};
+
+/* A snapshot of this host that is mapped. Mappings stay from fetch to fetch, since the first touch of a page costs more
+ * than copying it. Those of other epochs than the one that was read last are given back. */
+struct subscribe_map {
+    int64_t epoch;
+    uint64_t device, inode; /* of its file */
+    struct snapshot snapshot;
+};
+
+struct weft_subscriber {
+    weft_bus *bus;
+    char set[WEFT_BUS_NAME + 1];
+    weft_comm *comm;
+    int rank, ranks; /* of the layouts; ranks: of the comm, or 1 */
+    bool only, check;
+    int (*progress)(void *arg, int64_t done, int64_t total);
+    void *arg;
+    struct schema *mine;
+    struct schema_part part;
+    struct schema *theirs; /* NULL: none was seen yet */
+    struct reader_plan plan;
+    struct directory *directory; /* of the watch; NULL: not opened yet */
+    struct directory_watch *watch;
+    /* The keys of this job's ranks are readers/GROUP/RANK and readers/GROUP/decided. */
+    char group[SUBSCRIBE_GROUP];
+    int64_t count;    /* fetches, the same on all ranks */
+    int64_t revision; /* of this rank's key, when it had staged */
+    weft_epoch_step found;
+    struct subscribe_source *sources;
+    size_t nsources;
+    VEC(struct subscribe_map) maps;
+    bool avoid[WEFT_BUS_RANKS]; /* ranks of the publisher that did not answer in this fetch: others come first */
+    char why[ERROR_TEXT];       /* why the last version could not be read */
+
+    pthread_mutex_t lock;
+    pthread_cond_t unpinned;
+    /* guarded by the lock: */
+    struct subscribe_buffer buffers[2];
+    int live, staged; /* numbers of buffers; -1: none */
+    bool undecided;   /* a swap to the staged version was voted for, and its outcome is not known here */
+};
+
+/* The buffer for the next version: waits until its pins are given back. */
+int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out);
+/* Maps a snapshot, or finds its mapping, and closes the file. Valid until subscribe_unmap. */
+int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int file, int64_t bytes, struct snapshot *out);
+void subscribe_unmap(weft_subscriber *s, int64_t but);                        /* those of all epochs except this one */
+void subscribe_key(const weft_subscriber *s, int rank, char key[RECORD_KEY]); /* rank -1: that of the decision */
+#endif

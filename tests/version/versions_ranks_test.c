@@ -1,0 +1,396 @@
+/* Publishers and subscribers of several ranks: random layouts on both sides, replicas, casts, ranks that have died, and
+ * swaps of all ranks or none. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bus/directories.h"
+#include "memory/memory.h"
+#include "support/random.h"
+#include "support/ranks.h"
+#include "support/share.h"
+#include "support/tensors.h"
+#include "weft/bus.h"
+
+#define TENSORS 3
+#define RANKS 12
+
+static const weft_want latest = {WEFT_WANT_LATEST, 0};
+
+static weft_bus *open_bus(const char *job)
+{
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    weft_bus *b;
+    o.token = PUBLISH_TOKEN;
+    o.job = job;
+    fine(weft_bus_open(directories_url(), &o, &b));
+    return b;
+}
+
+/* ---- random layouts ---- */
+
+static const char *const dtypes[] = {"f32", "bf16", "f64", "i32", "f16", "i64"};
+
+struct shape {
+    int ndim;
+    int64_t extent[3];
+};
+
+/* A layout of the shape on at most RANKS ranks: axes split dims, in chunks or blocks, or replicate. */
+static weft_layout *random_layout(struct random *g, const struct shape *s)
+{
+    char text[256], mesh[64] = "";
+    int64_t sizes[3], ranks = 1, n = random_in(g, 1, 3), at = 0;
+    int dim[3];
+    weft_layout *l;
+    for (int a = 0; a < n; a++) {
+        sizes[a] = random_in(g, 1, 3);
+        ranks *= sizes[a];
+        if (ranks > RANKS) {
+            ranks /= sizes[a];
+            sizes[a] = 1;
+        }
+        dim[a] = (int)random_in(g, -1, s->ndim - 1);
+        sprintf(mesh + strlen(mesh), "%s%c%d", a ? "." : "", 'x' + a, (int)sizes[a]);
+    }
+    at += sprintf(text, "%s[", dtypes[random_in(g, 0, 5)]);
+    for (int d = 0; d < s->ndim; d++) {
+        at += sprintf(text + at, "%s%d", d ? "," : "", (int)s->extent[d]);
+        for (int a = 0; a < n; a++)
+            if (dim[a] == d && random_once_in(g, 2))
+                at += sprintf(text + at, "/%c", 'x' + a);
+            else if (dim[a] == d)
+                at += sprintf(text + at, "/%c:%d", 'x' + a, (int)random_in(g, 1, 4));
+    }
+    sprintf(text + at, "] @%s", mesh);
+    if (weft_layout_parse(text, &l))
+        fail_msg("%s", weft_errmsg());
+    return l;
+}
+
+struct filler {
+    unsigned char *data;
+    int dtype;
+    int64_t seed, wrong;
+};
+
+static double value(int64_t global, int64_t seed)
+{
+    return (double)((global * 7 + seed * 13) % 251 - 125); /* the same in every dtype */
+}
+
+static void fill(void *arg, int64_t global, int64_t local)
+{
+    struct filler *f = arg;
+    double x = value(global, f->seed);
+    memory_cast_one(f->data + local * (int64_t)weft_dtype_size(f->dtype), f->dtype, &x, WEFT_F64);
+}
+
+static void check(void *arg, int64_t global, int64_t local)
+{
+    struct filler *f = arg;
+    double x;
+    memory_cast_one(&x, WEFT_F64, f->data + local * (int64_t)weft_dtype_size(f->dtype), f->dtype);
+    f->wrong += x != value(global, f->seed);
+}
+
+/* A publisher of some ranks, all in this process. */
+struct side {
+    int ranks;
+    weft_layout *layouts[TENSORS];
+    weft_bus_tensor tensors[TENSORS];
+    weft_publisher *pub[RANKS];
+    weft_subscriber *sub[RANKS];
+};
+static const char *const names[TENSORS] = {"a", "b.weight", "c"};
+
+static void random_side(struct random *g, const struct shape *shapes, struct side *out)
+{
+    *out = (struct side){.ranks = 1};
+    for (int i = 0; i < TENSORS; i++) {
+        out->layouts[i] = random_layout(g, &shapes[i]);
+        out->tensors[i] = (weft_bus_tensor){.name = names[i], .layout = out->layouts[i]};
+        int n = weft_layout_ranks(out->layouts[i]);
+        out->ranks = n > out->ranks ? n : out->ranks;
+    }
+}
+
+static void drop_side(struct side *s)
+{
+    for (int i = 0; i < TENSORS; i++)
+        weft_layout_free(s->layouts[i]);
+}
+
+static void publish_all(weft_bus *b, const char *set, struct side *s, int64_t run)
+{
+    char name[32];
+    snprintf(name, sizeof name, "run%lld", (long long)run);
+    for (int r = 0; r < s->ranks; r++) {
+        weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
+        o.rank = r;
+        o.ranks = s->ranks;
+        o.run = name;
+        fine(weft_publish(b, set, s->tensors, TENSORS, &o, &s->pub[r]));
+    }
+}
+
+/* Puts and commits on all ranks but one. Arrays have dtypes of their own. */
+static int commit_all(struct side *s, int64_t step, int but)
+{
+    int visible = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        weft_view views[TENSORS];
+        for (int i = 0; i < TENSORS; i++) {
+            weft_local local;
+            fine(weft_layout_local(s->layouts[i], r, &local));
+            int dtype = s->tensors[i].dtype ? s->tensors[i].dtype : 0;
+            weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
+            fine(weft_layout_describe(s->layouts[i], &d));
+            struct filler f = {.dtype = dtype ? dtype : (int)d.dtype, .seed = step + i};
+            size_t bytes = (size_t)local.count * weft_dtype_size(f.dtype);
+            f.data = malloc(bytes + 1);
+            if (local.bytes)
+                tensors_visit(s->layouts[i], r, fill, &f);
+            views[i] = (weft_view)WEFT_VIEW(f.data, bytes);
+        }
+        fine(weft_put(s->pub[r], step, views));
+        for (int i = 0; i < TENSORS; i++)
+            free(views[i].data);
+        bool done = false;
+        if (r != but)
+            fine(weft_commit(s->pub[r], step, NULL, &done));
+        visible += done;
+    }
+    return visible;
+}
+
+static void check_live(weft_subscriber *sub, const struct side *s, int rank, int64_t step)
+{
+    weft_pin *pin;
+    fine(weft_use(sub, &pin));
+    assert_int_equal(weft_pin_version(pin).step, step);
+    for (int i = 0; i < TENSORS; i++) {
+        const void *data;
+        int64_t bytes;
+        weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
+        fine(weft_layout_describe(s->layouts[i], &d));
+        fine(weft_pin_data(pin, (size_t)i, &data, &bytes));
+        struct filler f = {.data = (unsigned char *)(uintptr_t)data, .dtype = (int)d.dtype, .seed = step + i};
+        if (bytes)
+            tensors_visit(s->layouts[i], rank, check, &f);
+        if (f.wrong)
+            fail_msg("tensor %d on rank %d: %lld elements are wrong", i, rank, (long long)f.wrong);
+    }
+    weft_unuse(pin);
+}
+
+static void random_pairs(void **state)
+{
+    (void)state;
+    weft_bus *a = open_bus("publisher"), *b = open_bus("subscriber");
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(directories_slow() ? 3 : 25, 400)); i++) {
+        struct random g = random_of(1907, i);
+        struct shape shapes[TENSORS];
+        struct side from, to;
+        weft_epoch_step v;
+        for (int t = 0; t < TENSORS; t++) {
+            shapes[t].ndim = (int)random_in(&g, 0, 3);
+            for (int d = 0; d < shapes[t].ndim; d++)
+                shapes[t].extent[d] = random_in(&g, random_once_in(&g, 20) ? 0 : 1, 24);
+        }
+        random_side(&g, shapes, &from);
+        random_side(&g, shapes, &to);
+        from.tensors[0].dtype = WEFT_F64;
+        publish_all(a, "pairs", &from, i);
+        assert_int_equal(commit_all(&from, 10, from.ranks - 1),
+                         0); /* the last rank has not committed: nothing is seen */
+        for (int r = 0; r < to.ranks; r++) {
+            weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+            o.rank = r;
+            fine(weft_subscribe(b, "pairs", to.tensors, TENSORS, &o, &to.sub[r]));
+            if (r == 0)
+                assert_int_equal(weft_fetch(to.sub[r], &latest, 0, &v), WEFT_ETIMEOUT);
+        }
+        for (int64_t step = 11; step < 13; step++) {
+            assert_int_equal(commit_all(&from, step, -1), 1);
+            for (int r = 0; r < to.ranks; r++) {
+                fine(weft_fetch(to.sub[r], &latest, LONG, &v));
+                assert_int_equal(v.step, step);
+                fine(weft_swap(to.sub[r], &v, LONG));
+                check_live(to.sub[r], &to, r, step);
+            }
+        }
+        for (int r = 0; r < to.ranks; r++)
+            weft_subscriber_close(to.sub[r]);
+        for (int r = 0; r < from.ranks; r++)
+            weft_publisher_close(from.pub[r]);
+        drop_side(&from);
+        drop_side(&to);
+    }
+    fine(weft_bus_close(a));
+    fine(weft_bus_close(b));
+}
+
+/* ---- replicas ---- */
+
+static void replicas(void **state)
+{
+    (void)state;
+    weft_bus *a = open_bus("publisher"), *b = open_bus("subscriber");
+    struct side s = {.ranks = 4}, whole = {.ranks = 1};
+    const char *const texts[TENSORS] = {"f32[600,7/x] @y2.x2", "i32[9] @y2.x2", "f32[33/x,2] @y2.x2"};
+    const char *const one[TENSORS] = {"f32[600,7] @x1", "i64[9] @x1", "f32[33,2] @x1"};
+    weft_epoch_step v;
+    for (int i = 0; i < TENSORS; i++) {
+        fine(weft_layout_parse(texts[i], &s.layouts[i]));
+        fine(weft_layout_parse(one[i], &whole.layouts[i]));
+        s.tensors[i] = (weft_bus_tensor){.name = names[i], .layout = s.layouts[i]};
+        whole.tensors[i] = (weft_bus_tensor){.name = names[i], .layout = whole.layouts[i]};
+    }
+    publish_all(a, "replicas", &s, 1);
+    fine(weft_subscribe(b, "replicas", whole.tensors, TENSORS, NULL, &whole.sub[0]));
+    assert_int_equal(commit_all(&s, 1, -1), 1);
+    fine(weft_fetch(whole.sub[0], &latest, LONG, &v));
+    fine(weft_swap(whole.sub[0], &v, LONG));
+    check_live(whole.sub[0], &whole, 0, 1);
+    /* Rank 2 (y1, x0) has other bits than rank 0. */
+    assert_int_equal(commit_all(&s, 2, 2), 0);
+    weft_view views[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        weft_local local;
+        fine(weft_layout_local(s.layouts[i], 2, &local));
+        views[i] = (weft_view)WEFT_VIEW(calloc(1, (size_t)local.bytes), (size_t)local.bytes);
+    }
+    fine(weft_put(s.pub[2], 2, views));
+    assert_int_equal(weft_commit(s.pub[2], 2, NULL, NULL), WEFT_EMISMATCH);
+    assert_non_null(strstr(weft_errmsg(), "different bits"));
+    for (int i = 0; i < TENSORS; i++)
+        free(views[i].data);
+    fine(weft_fetch(whole.sub[0], &latest, LONG, &v));
+    assert_int_equal(v.step, 1);
+    /* Ranks that have gone: their replicas are read. If none is left, readers keep what they have and are told. */
+    assert_int_equal(commit_all(&s, 3, -1), 1);
+    weft_publisher *left[2] = {s.pub[0], s.pub[3]};
+    struct directory *d = directories_open("");
+    struct directory_outcome o;
+    fine(directory_delete(d, "sets/replicas/slots/0000000001/0001", -1, LONG, &o));
+    fine(directory_delete(d, "sets/replicas/slots/0000000001/0002", -1, LONG, &o));
+    fine(weft_fetch(whole.sub[0], &(weft_want){WEFT_WANT_STEP, 3}, LONG, &v));
+    fine(weft_swap(whole.sub[0], &v, LONG));
+    check_live(whole.sub[0], &whole, 0, 3);
+    fine(directory_delete(d, "sets/replicas/slots/0000000001/0003", -1, LONG, &o));
+    assert_int_equal(weft_fetch(whole.sub[0], &latest, 50 * MS, &v), WEFT_ETIMEOUT);
+    assert_non_null(strstr(weft_errmsg(), "no live process has the part of rank"));
+    check_live(whole.sub[0], &whole, 0, 3);
+    (void)left;
+    directory_close(d);
+    weft_subscriber_close(whole.sub[0]);
+    for (int r = 0; r < s.ranks; r++)
+        weft_publisher_close(s.pub[r]);
+    drop_side(&s);
+    drop_side(&whole);
+    fine(weft_bus_close(a));
+    fine(weft_bus_close(b));
+}
+
+/* ---- comms ---- */
+
+struct job {
+    const char *url;
+    weft_bus *publisher;
+    struct side from;
+    int64_t swap_ns;
+};
+
+static void fill_views(const struct side *s, int rank, int64_t step, weft_view *views)
+{
+    for (int i = 0; i < TENSORS; i++) {
+        weft_local local;
+        weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
+        weft_layout_local(s->layouts[i], rank, &local);
+        weft_layout_describe(s->layouts[i], &d);
+        struct filler f = {.dtype = (int)d.dtype, .seed = step + i, .data = malloc((size_t)local.bytes + 1)};
+        if (local.bytes)
+            tensors_visit(s->layouts[i], rank, fill, &f);
+        views[i] = (weft_view)WEFT_VIEW(f.data, (size_t)local.bytes);
+    }
+}
+
+/* Each rank is a publisher's and a subscriber's: both have comms. */
+static void together(struct ranks_rank *r)
+{
+    struct job *j = r->arg;
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    weft_bus *b;
+    weft_publisher *p;
+    weft_subscriber *s;
+    weft_epoch_step v;
+    weft_pin *pin;
+    o.token = PUBLISH_TOKEN;
+    RANKS_OK(r, weft_bus_open(j->url, &o, &b));
+    weft_publish_opts po = WEFT_PUBLISH_OPTS_INIT;
+    weft_subscribe_opts so = WEFT_SUBSCRIBE_OPTS_INIT;
+    po.comm = so.comm = r->comm;
+    RANKS_OK(r, weft_publish(b, "together", j->from.tensors, TENSORS, &po, &p));
+    RANKS_OK(r, weft_subscribe(b, "together", j->from.tensors, TENSORS, &so, &s));
+    RANKS_CHECK(r, weft_fetch(s, &latest, 10 * MS, &v) == WEFT_ETIMEOUT);
+    for (int64_t step = 1; step < 6; step++) {
+        weft_view views[TENSORS];
+        fill_views(&j->from, r->rank, step, views);
+        RANKS_OK(r, weft_put(p, step, views));
+        for (int i = 0; i < TENSORS; i++)
+            free(views[i].data);
+        RANKS_OK(r, weft_commit(p, step, NULL, NULL));
+        RANKS_OK(r, weft_fetch(s, &(weft_want){WEFT_WANT_AT_LEAST, step}, LONG, &v));
+        RANKS_CHECK(r, v.step == step);
+        if (step == 3) { /* a rank that asks for another version: all are refused, and the old one stays */
+            weft_epoch_step other = {v.epoch, v.step + (r->rank == 1)};
+            RANKS_CHECK(r, weft_swap(s, &other, LONG) == WEFT_EINVAL);
+            RANKS_OK(r, weft_use(s, &pin));
+            RANKS_CHECK(r, weft_pin_version(pin).step == 2);
+            weft_unuse(pin);
+        }
+        RANKS_OK(r, weft_swap(s, &v, LONG));
+        RANKS_OK(r, weft_use(s, &pin));
+        RANKS_CHECK(r, weft_pin_version(pin).step == step);
+        for (int i = 0; i < TENSORS; i++) {
+            const void *data;
+            int64_t bytes;
+            weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
+            weft_layout_describe(j->from.layouts[i], &d);
+            RANKS_OK(r, weft_pin_data(pin, (size_t)i, &data, &bytes));
+            struct filler f = {.data = (unsigned char *)(uintptr_t)data, .dtype = (int)d.dtype, .seed = step + i};
+            if (bytes)
+                tensors_visit(j->from.layouts[i], r->rank, check, &f);
+            RANKS_CHECK(r, f.wrong == 0);
+        }
+        weft_unuse(pin);
+    }
+    RANKS_OK(r, weft_comm_barrier(r->comm, LONG));
+    weft_subscriber_close(s);
+    weft_publisher_close(p);
+    RANKS_OK(r, weft_bus_close(b));
+}
+
+static void comms(void **state)
+{
+    (void)state;
+    struct job j = {.url = directories_url()};
+    struct random g = random_of(5, 1);
+    struct shape shapes[TENSORS] = {{2, {30, 17}}, {1, {40}}, {3, {4, 5, 6}}};
+    do {
+        random_side(&g, shapes, &j.from);
+        if (j.from.ranks > 4)
+            drop_side(&j.from);
+    } while (j.from.ranks > 4);
+    ranks_run(4, NULL, together, &j, NULL);
+    drop_side(&j.from);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_pairs), cmocka_unit_test(replicas),
+                                       cmocka_unit_test(comms)};
+    return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests));
+}
