@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ._arrays import Bits, bits
 from ._arrivals import Arrival, Arrivals
+from ._bus import Bus, Pin, Publisher, Subscriber, Version, VersionInfo, bus
 from ._checkpoint import CheckpointInfo, checkpoint_rules, reshard_checkpoint
 from ._comm import DEADLINE, FOREVER, Comm, open
 from ._device import DeviceArray
@@ -56,6 +57,7 @@ __all__ = [
     "Bits",
     "Bound",
     "Box",
+    "Bus",
     "BusyError",
     "CheckpointInfo",
     "Comm",
@@ -79,21 +81,27 @@ __all__ = [
     "OutOfMemoryError",
     "Peer",
     "PeerError",
+    "Pin",
     "Plan",
+    "Publisher",
     "RankError",
     "RankStats",
     "Round",
     "Split",
     "Stats",
+    "Subscriber",
     "SystemError",
     "TimeoutError",
     "TransportError",
     "UnsupportedError",
+    "Version",
+    "VersionInfo",
     "Window",
     "Work",
     "algorithms",
     "bind_state",
     "bits",
+    "bus",
     "checkpoint_rules",
     "collective",
     "from_jax",

@@ -27,7 +27,7 @@ class CheckpointInfo(NamedTuple):
     bytes_out: int  #: of tensors, written
 
 
-class _Call:
+class Call:
     """One call: what hears of its progress, and the exception that it raised there, if any."""
 
     def __init__(self, heard: Optional[Progress]) -> None:
@@ -37,7 +37,7 @@ class _Call:
 
 def _stop(kind: Any, raised: BaseException, trace: Any) -> None:
     """It is raised again when the library has cleaned up."""
-    call: _Call = ffi.from_handle(trace.tb_frame.f_locals["arg"])
+    call: Call = ffi.from_handle(trace.tb_frame.f_locals["arg"])
     call.raised = raised
 
 
@@ -45,7 +45,7 @@ def _stop(kind: Any, raised: BaseException, trace: Any) -> None:
 @ffi.def_extern(error=lib.WEFT_EINVAL, onerror=_stop)  # type: ignore[untyped-decorator]
 def weft_python_progress(arg: Any, done: int, size: int) -> int:
     """Called by the thread that waits in the library: exceptions, an interrupt of the user's too, stop it."""
-    call: _Call = ffi.from_handle(arg)
+    call: Call = ffi.from_handle(arg)
     if call.heard is not None:
         call.heard(done, size)
     return 0
@@ -97,7 +97,7 @@ def reshard_checkpoint(
     if dtype is not None and dtype not in _dtypes.CODES:
         raise InvalidError(f"there is no dtype {dtype!r}: {', '.join(_dtypes.CODES)}")
     bar = progress is True or (progress is None and sys.stderr is not None and sys.stderr.isatty())
-    call = _Call(_show_bar if bar else progress if callable(progress) else None)
+    call = Call(_show_bar if bar else progress if callable(progress) else None)
     handle = ffi.new_handle(call)
     texts = [ffi.new("char[]", f"{name}={number}".encode()) for name, number in (values or {}).items()]
     keep = [ffi.new("const char *[]", texts)]

@@ -65,7 +65,7 @@ def _memories(plan: "Plan", comm: Comm, given: Any, side: str) -> List[Optional[
     return out
 
 
-def _views(memories: Sequence[Optional[Memory]]) -> Tuple[Any, List[Any]]:
+def views_of(memories: Sequence[Optional[Memory]]) -> Tuple[Any, List[Any]]:
     views, keep = ffi.new("weft_view[]", max(1, len(memories))), []
     for view, m in zip(views, memories):
         if m is not None:
@@ -118,7 +118,7 @@ class Bound(Closing):
         except Exception:  # takes part without arrays, which cannot succeed: the other ranks learn of it at once
             lib.weft_bind(part if _holds(plan, comm.rank) else ffi.NULL, handle.ptr, ffi.NULL, ffi.NULL, opts, out)
             raise
-        (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
+        (src_views, src_keep), (dst_views, dst_keep) = map(views_of, memories)
         check(lib.weft_bind(part, handle.ptr, src_views, dst_views, opts, out))
         self._x = out[0]
         self._order = order_of(m for side in memories for m in side)
@@ -193,7 +193,7 @@ class Bound(Closing):
             if _holds(self.plan, self.comm.rank):
                 lib.weft_exec_rebind(self._x, ffi.NULL, ffi.NULL)
             raise
-        (src_views, src_keep), (dst_views, dst_keep) = map(_views, memories)
+        (src_views, src_keep), (dst_views, dst_keep) = map(views_of, memories)
         check(lib.weft_exec_rebind(self._x, src_views, dst_views))
         self.src, self.dst = src, dst
         self._order = order_of(m for side in memories for m in side)

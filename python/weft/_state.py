@@ -164,25 +164,27 @@ def _merge(said: Sequence[Mapping[str, Any]], side: str) -> Dict[str, Layout]:
     }
 
 
-def _refuse_bare(said: Sequence[Mapping[str, Any]], strict: bool) -> None:
-    """Values without a layout are refused, except those that are left out anyway."""
+def _refuse_bare(said: Sequence[Mapping[str, Any]]) -> None:
+    """Values without a layout are refused, except those that their rank leaves out because no rank has the other side."""
     wanted = [{name for one in said for part in ("", " bare") for name in one[side + part]} for side in _SIDES]
     for rank, one in enumerate(said):
         for side, others in zip(_SIDES, reversed(wanted)):
             for name, text in one[side + " bare"].items():
-                if strict or name in others:
+                if one["strict"] or name in others:
                     out = "" if name in others else ", or strict=False: no rank has the other side of it"
                     raise ArrayError(f"rank {rank}: {side} of {name!r}: {text}{out}")
 
 
-def _pairs(sides: Sequence[Dict[str, Layout]], strict: bool) -> List[Move]:
-    src, dst = sides
-    for side, names, others in (("destination", src, dst), ("source", dst, src)):
-        missing = [name for name in names if name not in others]
-        if missing and strict:
+def _pairs(said: Sequence[Mapping[str, Any]]) -> List[Move]:
+    """What moves. A tensor that has one side only is an error if a rank that has it is strict."""
+    src, dst = (_merge(said, side) for side in _SIDES)
+    for side, other, names, others in (("src", "destination", src, dst), ("dst", "source", dst, src)):
+        strict = {name for one in said if one["strict"] for name in one[side]}
+        missing = [name for name in names if name not in others and name in strict]
+        if missing:
             some = ", ".join(map(repr, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
             raise InvalidError(
-                f"bind_state: no rank gives a {side} for {some}: give one, leave the tensor out, or strict=False to leave out all such"
+                f"bind_state: no rank gives a {other} for {some}: give one, leave the tensor out, or strict=False to leave out all such"
             )
     moves = [Move(name, src[name], dst[name]) for name in src if name in dst]
     if not moves:
@@ -207,15 +209,15 @@ def bind_state(
 
     A value is a DTensor, a sharded jax.Array (as a source), or a pair (array, layout), where the array may be a view of a fused
     tensor. A rank that is on one side only leaves the other out. The ranks tell each other their layouts, and every name must have
-    a source and a destination; ``strict=False`` leaves those out that have not, also values without a layout (buffers of a module).
-    Ranks of torch's job are ranks of the
-    comm in the same order, wherever the job begins in it; ``rank`` says otherwise, and ``names`` renames mesh dims, both as in
+    a source and a destination. With ``strict=False`` a rank leaves those of its tensors out that have not, also values without a
+    layout (buffers of a module); ranks of the other side need not pass it. Ranks of torch's job are ranks of the comm in the same
+    order, wherever the job begins in it; ``rank`` says otherwise, and ``names`` renames mesh dims, both as in
     :func:`weft.from_torch`. ``deadline``, ``arrivals`` and ``check`` are those of :meth:`Plan.bind`, ``options`` those of
     :func:`weft.lower`.
     """
     problem: Optional[Error] = None
     sides: List[_Side] = []
-    told: Dict[str, Any] = {}
+    told: Dict[str, Any] = {"strict": bool(strict)}
     try:
         sides = [_side(comm, given, side, rank, names) for given, side in ((src, "src"), (dst, "dst"))]
         for side, here in zip(_SIDES, sides):
@@ -225,8 +227,8 @@ def bind_state(
         problem, told = error, {"error": (type(error).__name__, str(error))}
     said = [json.loads(text) for text in _tell(comm, json.dumps(told).encode())]
     _first_error(said, problem)
-    _refuse_bare(said, strict)
-    moves = _pairs([_merge(said, side) for side in _SIDES], strict)
+    _refuse_bare(said)
+    moves = _pairs(said)
     kept = {m.name for m in moves}
     arrays = [{name: e.array for name, e in here.entries.items() if name in kept} for here in sides]
     plan = lower({m.name: (m.src, m.dst) for m in moves}, **options)

@@ -79,6 +79,14 @@ def test_block_runs_when_pasted(line, code, tmp_path):
         assert done.stdout.splitlines() == told
 
 
+def test_every_example_says_how_to_start_it():
+    rows = dict(re.findall(r"^\| \[(.*?)\]\(\1\) \| (.*?) \|", (ROOT / "examples/README.md").read_text(), flags=re.M))
+    programs = {p.name for p in (ROOT / "examples").iterdir() if p.suffix in (".c", ".py")} - {"jacobi_mpi.c"}  # beside 11_jacobi.c
+    assert programs == set(rows)
+    for name, how in rows.items():
+        assert re.search(rf"`[^`]*\b({pathlib.Path(name).stem}\b|make demo)[^`]*`", how), f"{name}: {how}"
+
+
 def test_command_comes_along(tmp_path):
     """weft run starts ranks of Python."""
     command = pathlib.Path(sys.executable).with_name("weft")

@@ -1,4 +1,4 @@
-"""The weight sync of examples/: the loss falls, each answer is that of one version, and it ends well whatever happens."""
+"""The weight sync of examples/: each answer is that of one version, bit by bit, whichever program is killed and started again."""
 
 import concurrent.futures
 import importlib.util
@@ -20,12 +20,13 @@ import weft
 from parts import free_port, part
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: the weight sync is not run")
-EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples" / "09_weight_sync.py"
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+WEIGHT_SYNC = EXAMPLES / "09_weight_sync"
 LIMIT = 240  # seconds; far more than it takes
 
 
 def example():
-    spec = importlib.util.spec_from_file_location("weight_sync", EXAMPLE)
+    spec = importlib.util.spec_from_file_location("model", WEIGHT_SYNC / "model.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -41,12 +42,13 @@ def alive(pid):
 
 
 class Job:
-    """The example at work, in a folder of its own. Nothing of it may be left when it has ended."""
+    """One of the programs at work. No process of it may be left when it has ended."""
 
-    def __init__(self, tmp_path, *arguments):
-        self.out = tmp_path / "out"
+    def __init__(self, tmp_path, name, ranks, *arguments):
+        self.out = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}.out"
+        self.name, self.size = name, ranks
         self.process = subprocess.Popen(
-            [sys.executable, str(EXAMPLE), "--keep", *map(str, arguments)],
+            [sys.executable, str(WEIGHT_SYNC / f"{name}.py"), "--url", f"file:{tmp_path}/bus", *map(str, arguments)],
             stdout=open(self.out, "w"),
             stderr=subprocess.PIPE,
             text=True,
@@ -54,10 +56,17 @@ class Job:
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        self.url = self.wait_for(r"serving on (http://127\.0\.0\.1:\d+/)")[0]
+
+    @property
+    def ranks(self):
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        self.ranks = [int(pid) for pid in children.split()]
-        assert len(self.ranks) == 6
+        ranks = [int(pid) for pid in children.split()]
+        assert len(ranks) == self.size
+        return ranks
+
+    @property
+    def url(self):
+        return self.wait_for(r"serving on (http://127\.0\.0\.1:\d+/)")[0]
 
     def wait_for(self, words):
         end = time.monotonic() + LIMIT
@@ -72,11 +81,22 @@ class Job:
         with urllib.request.urlopen(f"{self.url}?{query}", timeout=LIMIT) as answer:
             return json.loads(answer.read())
 
-    def end(self):
-        """Its exit code and what it said to stderr, when all of its processes have ended."""
+    def lose(self, rank):
+        """A rank is killed: the others end, and the program says which one it was."""
+        ranks = self.ranks
+        os.kill(ranks[rank], signal.SIGKILL)
         _, errors = self.process.communicate(timeout=LIMIT)
-        assert not [pid for pid in self.ranks if alive(pid)]
-        return self.process.returncode, errors
+        assert self.process.returncode == 1
+        assert f"rank {rank} of {self.size}: RuntimeError: the process was killed by signal 9 and gave no result\n" in errors
+        assert not [pid for pid in ranks if alive(pid)]
+
+    def stop(self):
+        """Ctrl-C, as a terminal does it."""
+        ranks = self.ranks
+        os.killpg(self.process.pid, signal.SIGINT)
+        _, errors = self.process.communicate(timeout=LIMIT)
+        assert self.process.returncode == 130 and errors.endswith("stopped\n")
+        assert not [pid for pid in ranks if alive(pid)]
 
     def __enter__(self):
         return self
@@ -120,80 +140,68 @@ def again(module, weights, prompt, letters):
 PROMPTS = ["Shall I compare", "So long", "", "Rough winds do shake the darling buds of May,\nAnd", "\u2603"]
 
 
+def ask_until(job, version, answers):
+    """Asks until that version, or a newer one, answers; versions only grow."""
+    seen = (0, 0)
+    while seen < version:
+        prompt = PROMPTS[len(answers) % len(PROMPTS)]
+        answer = job.ask(prompt)
+        assert answer["versions"] == [answer["version"]] * 2
+        assert tuple(answer["version"]) >= seen
+        seen = tuple(answer["version"])
+        answers.append((prompt, answer))
+
+
 def test_weight_sync(tmp_path):
+    """The server is started before the trainer. The trainer loses a rank and is started again, and so does the server; both go on."""
     threads, before = torch.get_num_threads(), ours()
     torch.set_num_threads(1)
-    answers = []
-
-    def client(job, number, last):
-        """Asks until the last version answers; versions only grow."""
-        mine, seen = [], -1
-        while seen < last:
-            prompt = PROMPTS[(number + len(mine)) % len(PROMPTS)]
-            answer = job.ask(prompt)
-            assert answer["versions"] == [answer["version"]] * 2
-            assert answer["version"] >= seen
-            seen = answer["version"]
-            mine.append((prompt, answer))
-        return mine
-
-    last = 8
-    with Job(tmp_path, "--steps", 10 * last, "--every", 10, "--record", tmp_path) as job:
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            for mine in [pool.submit(client, job, i, last) for i in range(4)]:
-                answers += mine.result()
-        for query in ("", "?prompt=x&letters=many", "?" + "x" * 100_000):
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(job.url + query, timeout=LIMIT)
-            assert refused.value.code == 400
-        assert job.ask("\u2603" * 5000)["version"] == last  # a long one, after those
-        job.wait_for(rf"version {last} is under way")
-        loss = [float(x) for x in re.findall(r"loss (\S+)", job.out.read_text())]
-        os.killpg(job.process.pid, signal.SIGINT)  # as a terminal does
-        assert job.end() == (130, "stopped\n")
-    assert len(loss) == last + 1 and loss[0] > 4 and loss[-1] < 3 and loss[-1] < loss[len(loss) // 2] < loss[0]
+    answers, training = [], ["trainer", 4, "--steps", 100_000, "--every", 2, "--record", tmp_path]
+    with Job(tmp_path, "server", 2) as server:
+        with Job(tmp_path, *training) as trainer:
+            ask_until(server, (1, 4), answers)
+            trainer.lose(2)
+        last = tuple(server.ask("So long")["version"])
+        assert last[0] == 1  # without a trainer it goes on with the version that it has
+        with Job(tmp_path, *training) as trainer:
+            ask_until(server, (2, 2), answers)
+            for query in ("", "?prompt=x&letters=many", "?" + "x" * 100_000):
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    urllib.request.urlopen(server.url + query, timeout=LIMIT)
+                assert refused.value.code == 400
+            server.lose(1)
+            with Job(tmp_path, "server", 2) as other:
+                ask_until(other, (2, 6), answers)
+                trainer.stop()
+                other.stop()
     assert ours() <= before
 
     # Every answer is, bit by bit, that of its version, and of no other.
-    module, known = example(), {}
-    weights = [torch.load(tmp_path / f"{v}.pt") for v in range(last + 1)]
+    module, known, weights = example(), {}, {}
     for prompt, answer in answers:
-        version = answer["version"]
+        version = tuple(answer["version"])
+        if version not in weights:
+            weights[version] = torch.load(tmp_path / f"{version[0]}.{version[1]}.pt")
         if (prompt, version) not in known:
             known[prompt, version] = again(module, weights[version], prompt, 12)
         (text, score), (_, whole) = known[prompt, version]
         assert (answer["text"], answer["score"]) == (text, score)
         assert whole == pytest.approx(score, abs=0.05)
-    versions = {answer["version"] for _, answer in answers}
-    assert len(versions) > 1, "only one version has answered"
-    scores = [score for (_, score), _ in known.values()]
-    assert len(set(scores)) == len(scores)
+    assert {epoch for epoch, _ in weights} == {1, 2} and len(weights) > 2
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("rank", [2, 4, 5])
-def test_weight_sync_when_a_rank_dies(tmp_path, rank):
-    before = ours()
-    with Job(tmp_path, "--steps", 100_000, "--every", 2) as job:
-        job.wait_for("version 2 is under way")
-        os.kill(job.ranks[rank], signal.SIGKILL)
-        code, errors = job.end()
-    assert code == 1
-    assert errors == f"rank {rank} of 6: RuntimeError: the process was killed by signal 9 and gave no result\n"
-    assert ours() <= before
-
-
-def test_weight_sync_ends_by_itself(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--steps", "12", "--every", "6"], capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [int(v) for v in re.findall(r"version +(\d+) says", done.stdout)][-1] == 2
+def test_weight_sync_learns(tmp_path):
+    with Job(tmp_path, "trainer", 4, "--steps", 40, "--every", 20) as trainer:
+        _, errors = trainer.process.communicate(timeout=LIMIT)
+        assert (trainer.process.returncode, errors) == (0, "")
+    loss = [float(x) for x in re.findall(r"loss (\S+)", trainer.out.read_text())]
+    assert len(loss) == 3 and loss[0] > 4 and loss[-1] < 3.5 and loss[-1] < loss[0]
 
 
 # ---- two jobs ----
 
-TWO_JOBS = EXAMPLE.with_name("12_fsdp2_to_server.py")
+TWO_JOBS = EXAMPLES / "12_fsdp2_to_server.py"
 
 
 def torchrun(tmp_path, ranks, *arguments):

@@ -1,6 +1,7 @@
 """The package itself: types, one wheel for all Pythons, nothing imported that was not asked for, a source package that builds."""
 
 import ast
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -66,6 +67,13 @@ def test_nothing_else_is_imported():
 def test_version():
     text = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{weft.__version__}"' in text
+
+
+def test_the_distribution_is_not_another_project():
+    """`weft` on PyPI is another project: whoever installs by that name gets that one, and the README says so."""
+    name = importlib.metadata.packages_distributions()["weft"] if sys.version_info >= (3, 10) else ["libweft"]
+    assert name == ["libweft"] and importlib.metadata.version("libweft") == weft.__version__
+    assert "`weft` on PyPI is another project" in (ROOT / "README.md").read_text().replace("\n", " ")
 
 
 def test_all_is_all():

@@ -403,7 +403,7 @@ def test_odd_numbers():
             comm.window({"a": ("u8", shape)})
     with comm.window({"a": ("u8", np.int64(3)), "b": ("u8", ())}) as window:
         assert window.array("a").shape == (3,) and window.array("b").shape == ()
-    for dtype in ("complex64", "no", [("a", "f4")], ["f4"]):
+    for dtype in ("datetime64[s]", "no", [("a", "f4")], ["f4"]):
         with pytest.raises(weft.ArrayError, match="element type"):
             weft.collective("allreduce", dtype, 4, 2)
     work = bound.start()

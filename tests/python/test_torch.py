@@ -225,6 +225,13 @@ def test_tensors_that_require_gradients():
     assert same is parameter and parameter.requires_grad
 
 
+def test_a_tensor_on_another_device_is_told_what_to_do():
+    with weft.open("self:") as comm, pytest.raises(weft.UnsupportedError) as told:
+        weft.lower("f32[4] @x1", "f32[4] @x1").bind(comm, torch.zeros(4, device="meta"), torch.zeros(4))
+    assert "the tensor is on meta: weft moves memory of the host and of CUDA devices" in str(told.value)
+    assert "copy it into comm.empty(layout, torch=True), and bind that" in str(told.value)
+
+
 def floats_of_all_kinds():
     """Every upper half of a float32, with some lower halves."""
     low = torch.tensor([0, 1, 0x7FFF, 0x8000, 0xFFFF], dtype=torch.int64)

@@ -1,0 +1,581 @@
+"""The bus: versions of sharded tensors between jobs that do not know each other. docs/bus.md has the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping as MappingOf
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _dtypes
+from ._arrays import array_at, memory_for, memory_of
+from ._checkpoint import Call
+from ._comm import Closing, nanoseconds
+from ._convert import layout_text, mesh_text
+from ._errors import ArrayError, BusyError, Error, InvalidError, TimeoutError, check, failure, filled, text_of
+from ._exec import views_of
+from ._jax import from_jax, jax_local
+from ._layout import Layout, layout
+from ._torch import from_torch
+from ._weft import ffi, lib
+
+if TYPE_CHECKING:
+    from ._comm import Comm
+
+__all__ = ["Bus", "Pin", "Publisher", "Subscriber", "Version", "VersionInfo", "bus"]
+
+_LOOK = 0.5  # seconds; between two of them Python looks for signals, so that Ctrl-C ends a wait for a version
+_SLOW = {"refuse": False, "wait": True}
+
+
+class Version(NamedTuple):
+    """A version of a set: the publisher's epoch, and its step. They are ordered as tuples are."""
+
+    epoch: int
+    step: int
+
+
+class VersionInfo(NamedTuple):
+    """A committed version: ``holders`` of the publisher's ``ranks`` have a part that can be read now."""
+
+    version: Version
+    bytes: int
+    ranks: int
+    holders: int
+    meta: Any  #: what :meth:`Publisher.commit` was given; None: nothing
+
+
+def _version(v: Any) -> Version:
+    return Version(int(v.epoch), int(v.step))
+
+
+def _meta(raw: bytes) -> Any:
+    """A text that is not of :meth:`Publisher.commit` is given as it is."""
+    if not raw:
+        return None
+    text = raw.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _timeout(seconds: Optional[float], otherwise: int) -> int:
+    return otherwise if seconds is None else nanoseconds(seconds)
+
+
+# ---- what a user gives ----
+
+
+def _is_pair(value: Any) -> bool:
+    """(array, layout)"""
+    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (str, Layout))
+
+
+def _layout_of(name: str, value: Any, alone: bool, rank: Optional[Callable[[Any], int]]) -> Layout:
+    """The layout that a value of a dict stands for: a text, a Layout, a pair (array,
+    layout), a DTensor, a sharded jax.Array, or an array of this process."""
+    if _is_pair(value):
+        return layout(value[1])
+    if isinstance(value, (str, Layout)):
+        return layout(value)
+    try:
+        if hasattr(value, "to_local") and hasattr(value, "placements"):
+            return from_torch(value, rank=rank)
+        if hasattr(value, "addressable_shards") and hasattr(getattr(value, "sharding", None), "spec"):
+            return from_jax(value, rank=rank or (lambda device: int(device.process_index)))
+        memory = memory_of(value)
+    except Error as problem:
+        raise type(problem)(f"{name!r}: {problem}") from None
+    if not alone:
+        raise ArrayError(f"{name!r}: an array says nothing of the other ranks: give a layout, such as 'f32[8/x,4] @x2'")
+    return layout(layout_text(memory.dtype, [str(n) for n in memory.shape], mesh_text(["x"], [1], [0]), []))
+
+
+def _cast(which: Layout, dtype: str) -> Layout:
+    text = repr(which)
+    return layout(dtype + text[text.index("[") :])
+
+
+def _local(value: Any, rank: Optional[Callable[[Any], int]]) -> Any:
+    if hasattr(value, "to_local") and hasattr(value, "placements"):
+        return value.to_local().detach()
+    if hasattr(value, "addressable_shards") and hasattr(getattr(value, "sharding", None), "spec"):
+        return jax_local(value, rank=rank or (lambda device: int(device.process_index)))
+    return value.detach() if hasattr(value, "detach") else value
+
+
+def _tensors(names: Sequence[str], layouts: Sequence[Layout], dtypes: Sequence[str], sources: Sequence[Optional[str]]) -> Tuple[Any, List[Any]]:
+    out, keep = ffi.new("weft_bus_tensor[]", max(1, len(names))), []
+    for t, name, which, dtype, source in zip(out, names, layouts, dtypes, sources):
+        chars = ffi.new("char[]", name.encode())
+        t.name, t.layout = chars, which._ptr
+        t.dtype = _dtypes.CODES[dtype] if dtype != which.dtype else 0
+        keep += [chars, which]
+        if source is not None:
+            other = ffi.new("char[]", source.encode())
+            t.__setattr__("from", other)
+            keep.append(other)
+    return out, keep
+
+
+def _names(given: Any, call: str) -> Dict[str, Any]:
+    if not isinstance(given, MappingOf):
+        raise InvalidError(f"{call}: layouts is a dict of names to layouts or arrays, not {type(given).__name__}")
+    if not given:
+        raise InvalidError(f"{call}: there is no tensor")
+    return {str(name): value for name, value in given.items()}
+
+
+def _want(want: Union[str, int, None]) -> Any:
+    """``latest``, ``newer``, ``>=40``, or a step."""
+    out = ffi.new("weft_want *")
+    if isinstance(want, bool):
+        raise InvalidError("a version is 'latest', 'newer', a step, or '>=STEP', not a bool")
+    if want is None or want == "latest":
+        out.kind = lib.WEFT_WANT_LATEST
+    elif want == "newer":
+        out.kind = lib.WEFT_WANT_NEWER
+    else:
+        text = str(want).strip()
+        at_least = text.startswith(">=")
+        try:
+            out.step = int(text[2:] if at_least else text)
+        except (ValueError, OverflowError):
+            raise InvalidError(f"a version is 'latest', 'newer', a step, or '>=STEP', not {want!r}") from None
+        out.kind = lib.WEFT_WANT_AT_LEAST if at_least else lib.WEFT_WANT_STEP
+    return out
+
+
+# ---- the bus ----
+
+
+class _Handle:
+    """Owns an object of weft/bus.h, and what must outlive it."""
+
+    def __init__(self, ptr: Any, free: Callable[[Any], Any], *keep: Any) -> None:
+        self.ptr, self._free, self._keep = ptr, free, keep
+        self._process = os.getpid()
+
+    def get(self) -> Any:
+        if self.ptr is None:
+            raise InvalidError("it is closed")
+        return self.ptr
+
+    def close(self) -> None:
+        ptr, self.ptr = self.ptr, None
+        if ptr is not None and self._process == os.getpid():  # a forked child has no part in it
+            self._free(ptr)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Bus(Closing):
+    """A process on the bus, made by :func:`weft.bus`."""
+
+    def __init__(self, handle: _Handle, url: str) -> None:
+        self._handle, self.url = handle, url
+
+    @property
+    def job(self) -> str:
+        """The name of this process in the directory and in errors."""
+        return text_of(lib.weft_bus_job(self._handle.get()))
+
+    def versions(self, name: str, timeout: Optional[float] = None) -> List[VersionInfo]:
+        """The committed versions of a set, in ascending order."""
+        n, room = ffi.new("size_t *"), 16
+        while True:
+            out = ffi.new("weft_bus_version[]", room)
+            check(lib.weft_bus_versions(self._handle.get(), name.encode(), _timeout(timeout, lib.WEFT_DEADLINE), out, room, n))
+            if n[0] <= room:
+                break
+            room = n[0]
+        return [
+            VersionInfo(_version(v.version), v.bytes, v.ranks, v.holders, _meta(bytes(ffi.buffer(v.meta, v.meta_len))))
+            for v in out[0 : n[0]]
+        ]
+
+    def publish(
+        self,
+        name: str,
+        layouts: Mapping[str, Any],
+        *,
+        dtype: Optional[str] = None,
+        rank: int = 0,
+        ranks: int = 0,
+        comm: "Optional[Comm]" = None,
+        run: Optional[str] = None,
+        keep: int = 2,
+        slow: str = "refuse",
+        digest: bool = True,
+        timeout: Optional[float] = None,
+        rank_of: Optional[Callable[[Any], int]] = None,
+    ) -> "Publisher":
+        """Takes the next epoch of the set.
+
+        ``layouts`` has a layout for each tensor of the set: a text, a DTensor, a sharded jax.Array, or, where there is one rank, any
+        array. ``dtype`` publishes all floating tensors as that type: arrays are cast when they are put. A pair (array, layout) says
+        both for one tensor: arrays of that type are put, and the layout is published. With several ranks there is a ``comm`` of them, or each gives its ``rank`` of ``ranks`` and a name ``run``
+        that all ranks of this start have in common and no other start has. Memory is ``keep`` times what the rank holds. With
+        ``slow="wait"``, put waits for readers of the oldest version; otherwise it raises BusyError if all versions are being read.
+        """
+        given = _names(layouts, "publish")
+        if slow not in _SLOW:
+            raise InvalidError(f"publish: slow is one of {', '.join(map(repr, _SLOW))}, not {slow!r}")
+        alone = comm is None and ranks <= 1
+        here = comm.rank if comm is not None else rank
+        which = {n: _layout_of(n, v, alone, rank_of) for n, v in given.items()}
+        if dtype is not None:
+            to = _dtypes.of_any(dtype)
+            which = {n: _cast(w, to) if w.dtype.startswith(("f", "bf")) else w for n, w in which.items()}
+        opts = ffi.new("weft_publish_opts *")
+        opts.size = ffi.sizeof("weft_publish_opts")
+        opts.rank, opts.ranks, opts.keep = here, ranks if comm is None else 0, keep
+        opts.wait, opts.no_digest = _SLOW[slow], not digest
+        opts.timeout_ns = _timeout(timeout, 0)
+        chars = ffi.new("char[]", run.encode()) if run is not None else ffi.NULL
+        opts.run = chars
+        if comm is not None:
+            opts.comm = comm._open().ptr
+        return Publisher(self, name, which, given, opts, here, rank_of, (chars, comm))
+
+    def subscribe(
+        self,
+        name: str,
+        layouts: Mapping[str, Any],
+        *,
+        comm: "Optional[Comm]" = None,
+        rank: int = 0,
+        only: bool = False,
+        aliases: Optional[Mapping[str, str]] = None,
+        digest: bool = True,
+        torch: bool = False,
+        progress: Optional[Callable[[int, int], Any]] = None,
+        rank_of: Optional[Callable[[Any], int]] = None,
+    ) -> "Subscriber":
+        """Says which tensors of a set this job wants, and how it holds them. The set need not be published yet.
+
+        ``layouts`` is as in :meth:`publish`. ``comm`` has the ranks of this job: then verify, fetch, swap and close are collective.
+        Without one, this process fetches and swaps alone, as ``rank`` of the layouts. Tensors of the set that are not named are an
+        error, unless ``only``. ``aliases`` gives the names in the set of tensors that have another one here. ``torch`` gives tensors
+        of PyTorch. ``progress(done, total)`` is called during a fetch; an exception in it stops the fetch.
+        """
+        given = _names(layouts, "subscribe")
+        here = comm.rank if comm is not None else rank
+        alone = comm is None
+        which = {n: _layout_of(n, v, alone, rank_of) for n, v in given.items()}
+        known = dict(aliases or {})
+        strange = sorted(set(known) - set(which))
+        if strange:
+            raise InvalidError(f"subscribe: aliases has {', '.join(map(repr, strange))}, which layouts has not")
+        opts = ffi.new("weft_subscribe_opts *")
+        opts.size = ffi.sizeof("weft_subscribe_opts")
+        opts.rank, opts.only, opts.no_check = here, only, not digest
+        if comm is not None:
+            opts.comm = comm._open().ptr
+        return Subscriber(self, name, which, [known.get(n) for n in which], opts, here, torch, progress, comm)
+
+    def close(self) -> None:
+        """Its publishers and subscribers have to be closed before."""
+        ptr = self._handle.ptr
+        if ptr is not None:
+            check(lib.weft_bus_close(ptr))
+            self._handle.ptr = None
+
+    def __repr__(self) -> str:
+        return f"weft.Bus({self.url!r}{', closed' * (self._handle.ptr is None)})"
+
+
+def bus(
+    url: str,
+    *,
+    token: Optional[str] = None,
+    job: Optional[str] = None,
+    deadline: Optional[float] = None,
+    lease: Optional[float] = None,
+    listen: Optional[str] = None,
+) -> Bus:
+    """Opens the directory in which jobs find each other: ``file:DIR`` for processes of one user on one machine, ``tcp:HOST:PORT/SPACE`` of
+    ``weft bus serve``, or ``etcd:http://HOST:PORT/SPACE``.
+
+    ``token`` is by default that of WEFT_TOKEN or WEFT_TOKEN_FILE. ``deadline`` is for calls that have no timeout (30 s), and after ``lease``
+    seconds (10) others take this process for gone if it does not answer. ``listen="HOST:PORT"`` lets other hosts pull what this
+    process publishes.
+    """
+    opts = ffi.new("weft_bus_opts *")
+    opts.size = ffi.sizeof("weft_bus_opts")
+    texts = [ffi.new("char[]", text.encode()) if text is not None else ffi.NULL for text in (token, job, listen)]
+    opts.token, opts.job, opts.listen = texts
+    opts.deadline_ns, opts.lease_ns = _timeout(deadline, 0), _timeout(lease, 0)
+    out = ffi.new("weft_bus **")
+    check(lib.weft_bus_open(url.encode(), opts, out))
+    return Bus(_Handle(out[0], lib.weft_bus_close), url)
+
+
+# ---- publishing ----
+
+
+class Publisher(Closing):
+    """What :meth:`Bus.publish` returns. One thread at a time uses it."""
+
+    def __init__(self, bus: Bus, name: str, which: Dict[str, Layout], given: Mapping[str, Any], opts: Any, rank: int, rank_of: Any, keep: Any) -> None:
+        self.name, self.rank = name, rank
+        self._rank_of = rank_of
+        self._layouts = which
+        # Arrays that are put have the types of those that were given here; with a text, that of the text.
+        self._dtypes = {n: _given_dtype(given[n]) for n in which}
+        tensors, _keep = _tensors(list(which), list(which.values()), [self._dtypes[n] for n in which], [None] * len(which))
+        out = ffi.new("weft_publisher **")
+        check(lib.weft_publish(bus._handle.get(), name.encode(), tensors, len(which), opts, out))
+        self._handle = _Handle(out[0], lib.weft_publisher_close, bus._handle, keep)
+
+    @property
+    def layouts(self) -> Dict[str, Layout]:
+        """What is published."""
+        return dict(self._layouts)
+
+    @property
+    def epoch(self) -> int:
+        """Which start of a publisher of this set this is."""
+        return int(lib.weft_publisher_epoch(self._handle.get()))
+
+    def put(self, step: int, arrays: Mapping[str, Any]) -> None:
+        """Copies this rank's part of every tensor into memory of the bus, and casts it. The arrays are free on return."""
+        missing = [n for n in self._layouts if n not in arrays]
+        strange = [n for n in arrays if n not in self._layouts]
+        if strange or any(self._layouts[n].local(self.rank).elements for n in missing):
+            raise InvalidError(f"put: {_differences(missing, strange)}")
+        memories = []
+        for name, which in self._layouts.items():
+            array = _local(arrays[name], self._rank_of) if name in arrays else None
+            fits = _cast(which, self._dtypes[name]) if self._dtypes[name] != which.dtype else which
+            memories.append(memory_for(array, fits, self.rank, f"put {name!r}", False))
+        views, _keep = views_of(memories)
+        check(lib.weft_put(self._handle.get(), step, views))
+
+    def commit(self, step: int, meta: Any = None) -> bool:
+        """Makes the version visible when all ranks have committed it; whether this call has done that. ``meta`` is anything that
+        JSON has, for readers; that of rank 0 counts."""
+        visible = ffi.new("bool *")
+        text = ffi.NULL if meta is None else ffi.new("char[]", json.dumps(meta).encode())
+        check(lib.weft_commit(self._handle.get(), step, text, visible))
+        return bool(visible[0])
+
+    def close(self) -> None:
+        """Its versions go."""
+        self._handle.close()
+
+    def __repr__(self) -> str:
+        return f"weft.Publisher({self.name!r}{', closed' * (self._handle.ptr is None)})"
+
+
+def _given_dtype(value: Any) -> str:
+    if isinstance(value, (str, Layout)):
+        return layout(value).dtype
+    return memory_of(_local(value[0] if _is_pair(value) else value, None)).dtype
+
+
+def _differences(missing: Sequence[str], strange: Sequence[str]) -> str:
+    parts = [f"there is no array for {', '.join(map(repr, missing))}"] * bool(missing)
+    parts += [f"{', '.join(map(repr, strange))} is not published"] * bool(strange)
+    return "; ".join(parts)
+
+
+# ---- subscribing ----
+
+
+class _Held:
+    """A pin of the library, until the last array in it is gone."""
+
+    def __init__(self, ptr: Any, owner: "_Owner") -> None:
+        self.ptr, self.owner = ptr, owner
+        with owner.lock:
+            owner.pins += 1
+
+    def __del__(self) -> None:
+        if self.owner.handle._process == os.getpid():
+            lib.weft_unuse(self.ptr)
+        with self.owner.lock:
+            self.owner.pins -= 1
+
+
+class _Owner:
+    """A subscriber's handle, with the number of its pins."""
+
+    def __init__(self, handle: _Handle) -> None:
+        self.handle = handle
+        self.lock = threading.RLock()  # the garbage collector may end a pin at any place
+        self.pins = 0
+
+
+class Pin(MappingOf):  # type: ignore[type-arg]
+    """One version's tensors by name, which do not change while the pin is held: ``with sub.use() as w: w["embed"]``.
+
+    The memory is given back when the ``with`` has ended and no array of it is left. Arrays are for reading.
+    """
+
+    def __init__(self, held: _Held, layouts: Mapping[str, Layout], rank: int, torch: bool) -> None:
+        self._held: Optional[_Held] = held
+        self._layouts, self._rank, self._torch = layouts, rank, torch
+        self._index = {name: i for i, name in enumerate(layouts)}
+        self.version = _version(lib.weft_pin_version(held.ptr))
+
+    @property
+    def _pin(self) -> _Held:
+        if self._held is None:
+            raise InvalidError("the pin was given back: use the arrays inside 'with sub.use() as w'")
+        return self._held
+
+    @property
+    def meta(self) -> Any:
+        """What :meth:`Publisher.commit` was given; None: nothing."""
+        return _meta(filled(lambda buf, cap, n: lib.weft_pin_meta(self._pin.ptr, buf, cap, n)))
+
+    def __getitem__(self, name: str) -> Any:
+        which, held = self._layouts[name], self._pin
+        data, size = ffi.new("void **"), ffi.new("int64_t *")
+        check(lib.weft_pin_data(held.ptr, self._index[name], ffi.cast("const void **", data), size))
+        shape = which.local(self._rank).shape
+        array = array_at(held, int(ffi.cast("uintptr_t", data[0])), which.dtype, shape, self._torch)
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layouts)
+
+    def __len__(self) -> int:
+        return len(self._layouts)
+
+    def close(self) -> None:
+        """Gives the version back, as the end of ``with`` does."""
+        self._held = None
+
+    def __enter__(self) -> "Pin":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"weft.Pin({len(self._layouts)} tensors, {self.version})"
+
+
+class Subscriber(Closing):
+    """What :meth:`Bus.subscribe` returns. One thread at a time verifies, fetches, swaps and closes; any thread may use."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        name: str,
+        which: Dict[str, Layout],
+        sources: Sequence[Optional[str]],
+        opts: Any,
+        rank: int,
+        torch: bool,
+        progress: Optional[Callable[[int, int], Any]],
+        comm: "Optional[Comm]",
+    ) -> None:
+        self.name, self.rank = name, rank
+        self._layouts, self._torch, self._comm = which, torch, comm
+        self._call = Call(progress)
+        self._arg = ffi.new_handle(self._call)
+        if progress is not None:
+            opts.progress, opts.arg = lib.weft_python_progress, self._arg
+        tensors, _keep = _tensors(list(which), list(which.values()), [w.dtype for w in which.values()], sources)
+        out = ffi.new("weft_subscriber **")
+        check(lib.weft_subscribe(bus._handle.get(), name.encode(), tensors, len(which), opts, out))
+        self._owner = _Owner(_Handle(out[0], lib.weft_subscriber_close, bus._handle, comm, self._arg, self._call))
+
+    @property
+    def _ptr(self) -> Any:
+        return self._owner.handle.get()
+
+    @property
+    def layouts(self) -> Dict[str, Layout]:
+        """What this job wants."""
+        return dict(self._layouts)
+
+    @property
+    def version(self) -> Optional[Version]:
+        """The version that is live here; None: none is yet."""
+        try:
+            with self.use() as pin:
+                return pin.version
+        except InvalidError:
+            return None
+
+    def _raise(self, code: int) -> None:
+        error = failure(code) if code else None
+        raised, self._call.raised = self._call.raised, None
+        if raised is not None:
+            raise raised
+        if error is not None:
+            raise error
+
+    def _await(self, call: Callable[[Any, int, Any], int], want: Any, timeout: Optional[float]) -> Version:
+        """Waits for a version in short turns, in which Python looks for signals. Ranks of a comm wait together, so in one turn."""
+        out, until = ffi.new("weft_epoch_step *"), None if timeout is None else time.monotonic() + timeout
+        while self._comm is None and timeout is not None and timeout > _LOOK:
+            left = until - time.monotonic() if until is not None else 0
+            if left <= _LOOK:
+                break
+            code = lib.weft_subscriber_verify(self._ptr, want, nanoseconds(_LOOK), out)
+            if code != lib.WEFT_ETIMEOUT:
+                break
+        left_ns = lib.WEFT_DEADLINE if until is None else nanoseconds(max(0.0, until - time.monotonic()))
+        self._raise(call(want, left_ns, out))
+        return _version(out)
+
+    def verify(self, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Version:
+        """Proves, before a byte moves, that a version has all that this rank needs, and that live holders have it."""
+        return self._await(lambda w, ns, out: lib.weft_subscriber_verify(self._ptr, w, ns, out), _want(want), timeout)
+
+    def explain(self) -> str:
+        """What the last verify or fetch has found: which bytes come from whom, and on which way."""
+        return filled(lambda buf, cap, n: lib.weft_subscriber_explain(self._ptr, False, buf, cap, n)).decode()
+
+    def fetch(self, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Version:
+        """Stages a version beside the live one, and checks it; without a timeout, until the bus's deadline.
+
+        ``want`` is ``latest``, ``newer`` (than the live version), a step, or ``>=STEP``. The live version can be used meanwhile, by
+        other threads, too.
+        """
+        return self._await(lambda w, ns, out: lib.weft_fetch(self._ptr, w, ns, out), _want(want), timeout)
+
+    def swap(self, version: Version, timeout: Optional[float] = None) -> None:
+        """Makes the staged version live, on all ranks of the comm or on none."""
+        v = ffi.new("weft_epoch_step *", {"epoch": version[0], "step": version[1]})
+        self._raise(lib.weft_swap(self._ptr, v, _timeout(timeout, lib.WEFT_DEADLINE)))
+
+    def use(self) -> Pin:
+        """Pins the live version. Raises InvalidError if there is none yet."""
+        out = ffi.new("weft_pin **")
+        check(lib.weft_use(self._ptr, out))
+        return Pin(_Held(out[0], self._owner), self._layouts, self.rank, self._torch)
+
+    async def __aiter__(self) -> AsyncIterator[Version]:
+        """Every newer version, staged: ``async for v in sub: sub.swap(v)``. Without a swap the next one is the same or a newer one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                version = await loop.run_in_executor(None, lambda: self.fetch("newer", timeout=_LOOK))
+            except TimeoutError:
+                continue
+            yield version
+
+    def close(self) -> None:
+        """Raises BusyError while arrays of a version are in use."""
+        with self._owner.lock:
+            if self._owner.pins and self._owner.handle.ptr is not None:
+                raise BusyError(f"subscriber of {self.name!r}: {self._owner.pins} pins are held, or arrays of them")
+        self._owner.handle.close()
+
+    def __repr__(self) -> str:
+        return f"weft.Subscriber({self.name!r}{', closed' * (self._owner.handle.ptr is None)})"
