@@ -38,11 +38,15 @@ built()
     if [ -n "$pid" ]; then wait "$pid"; else "build_$1"; fi || { fail "$1: the build failed"; return 1; }
 }
 
-# Builds the tree of the next suite in the background, while tests run that need no core.
+# Builds the tree of the next suite in the background while tests run: with what they leave of the cores, since it gives way to
+# every other process.
 build_next()
 {
     [ -n "$next" ] && [ -z "$building" ] || return
-    { renice -n 10 "$BASHPID" >/dev/null; "build_$next"; } &
+    {
+        chrt --idle --pid 0 "$BASHPID" >/dev/null 2>&1 || renice -n 19 "$BASHPID" >/dev/null
+        "build_$next"
+    } &
     building=$next building_pid=$!
 }
 
@@ -87,8 +91,8 @@ run_ctest()
 {
     local suite=$1 tree=$2 exclude=$3
     shift 3
-    run_pass "$suite" "$tree" "$jobs" -LE "^(waits${exclude:+|$exclude})\$" "$@"
     build_next
+    run_pass "$suite" "$tree" "$jobs" -LE "^(waits${exclude:+|$exclude})\$" "$@"
     run_pass "$suite" "$tree" $((3 * jobs)) -L '^waits$' ${exclude:+-LE "^($exclude)\$"} "$@"
 }
 
