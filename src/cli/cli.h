@@ -3,6 +3,7 @@
 #define WEFT_CLI_CLI_H
 
 int cmd_plan(int argc, char **argv);
+int cmd_sim(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_reshard(int argc, char **argv);
 int cmd_checkpoint(int argc, char **argv);

@@ -13,6 +13,7 @@ static const struct {
     const char *about;
 } verbs[] = {
     {"plan", cmd_plan, "show what moves between which ranks, beside the lower bound"},
+    {"sim", cmd_sim, "foresee how long a move takes on a machine, and where it waits"},
     {"check", cmd_check, "run a move on real data and compare the result with brute force"},
     {"reshard", cmd_reshard, "move arrays in files from one layout to another"},
     {"checkpoint", cmd_checkpoint, "move safetensors files from one parallelism to another"},

@@ -34,7 +34,7 @@ absent() { for f; do [ ! -e "$f" ] || complain "$what: $f is there"; done; }
 # ---- help and usage ----
 run 0 --help; out "usage: weft VERB"
 run 0 --version; out "weft 0."
-for verb in plan check reshard info; do
+for verb in plan sim check reshard info; do
     run 0 "$verb" --help; out "usage: weft $verb"; out "--json"
     run 2 "$verb" --wrong; err "there is no option '--wrong'; see weft $verb --help"; no_out
 done
@@ -116,6 +116,28 @@ run 2 plan 'f32[8] @x1' 'f32[8] @x1' --svg --json; err "--svg excludes --json, -
 run 0 plan 'f32[60/x:2] @x2' 'f32[60/x:3] @x2=2,3'; line "buckets           4 with 8 chunks"
 run 0 plan 'f32[60/x:2] @x2' 'f32[60/x:3] @x2=2,3' --bucket 1; line "buckets           8 with 8 chunks"
 run 0 plan 'f32[60/x:2] @x2' 'f32[60/x:3] @x2=2,3' --bucket=1T; line "buckets           4 with 8 chunks"
+
+# ---- sim ----
+run 0 sim 'u8[1000000] @x1=0' 'u8[1000000] @x1=8'; line "time              82.00 us"; line "lower bound       80.00 us, for which the outgoing NIC 0 of host 0 is busy"
+out "rank 8 waits for 1000000 B (976.6 KiB) from rank 0: the outgoing NIC 0 of host 0 is the limit"
+run 0 sim 'u8[1000000] @x1=0' 'u8[1000000] @x1=8' --json --what-if; out '"time_ns": 82000'; out '"change": "ranks in turn on the hosts"'
+python3 -c 'import json; json.load(open("out"))' || complain "$what: no JSON"
+run 0 sim --list; out "machine h100"; out "model   deepseek-v3"
+run 0 sim --machine h100 --show; cp out my.machine
+run 0 sim 'f32[64/x] @x16' 'f32[64] @x16' --machine my.machine --json; cp out mine
+run 0 sim 'f32[64/x] @x16' 'f32[64] @x16' --machine h100 --json; sed -i 's/my.machine/h100/' mine; same out mine
+echo 'a: f32[64/x] @x16 -> f32[64] @x16' >some.table
+run 0 sim --table some.table --machine h100; line "tensors           1, of which 1 have layouts of their own"
+run 0 sim --table - <some.table; out "recognised as     allgather"
+run 2 sim --table missing.table; err "missing.table: cannot be opened"
+run 2 sim --plan my.machine; err "my.machine: "
+run 2 sim --model gpt-9 --from tp1 --to tp1; err "there is no model 'gpt-9'"
+run 2 sim --model deepseek-v3 --from tp1; err "--model, --from and --to go together"
+run 2 sim 'f32[4] @x1'; err "two layouts are needed, SRC and DST, or one of --table, --plan and --model"
+run 2 sim 'f32[4] @x1' 'f32[4] @x1' --table some.table; err "two layouts are needed"
+run 2 sim 'f32[4] @x1' 'f32[4] @x1' --machine h999; err "'h999' is neither a machine that weft knows"
+run 2 sim 'f32[4] @x1' 'f32[5] @x1'; err "two different shapes"
+run 2 sim --list a b; err "--list and --show take no tensors"
 
 # ---- check ----
 run 0 check 'f32[8/x,4] @x4' 'bf16[8,4/x] @x4=2..5' --repeat 3; out "ok: reshard by direct on 6 ranks"; out "3 runs of 32 elements right"

@@ -10,8 +10,8 @@ here=$(cd "$(dirname "$0")/../.." && pwd)
 compile_half="layout plan lower"
 layers=$here/tests/system/layers.txt
 rows=$(awk '!/^#/ && NF { print $1 }' "$layers")
-# The library is what prints nothing and is linked into programs; tool, cli, bench and examples are programs.
-library=$(grep -vE '^(tool|cli|bench|examples)(/|$)' <<<"$rows" | tr '\n' ' ')
+# The library is what prints nothing and is linked into programs; tool, foresee, cli, bench and examples are programs.
+library=$(grep -vE '^(tool|foresee|cli|bench|examples)(/|$)' <<<"$rows" | tr '\n' ' ')
 library=${library% }
 tops=$(cut -d / -f 1 <<<"$rows" | sort -u)
 

@@ -1,0 +1,131 @@
+/* weft sim: how long a move will take on a machine that need not be there, and why. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "foresee/changes.h"
+#include "foresee/models.h"
+#include "foresee/story.h"
+#include "tool/args.h"
+
+struct options {
+    const char *machine, *table, *plan, *model, *from, *to;
+    struct scene_how how;
+    bool json, machines, show, what_if, apart;
+};
+
+static int list(void)
+{
+    for (size_t i = 0; machine_file_preset(i); i++)
+        printf("machine %-16s %s\n", machine_file_preset(i), machine_file_about(i));
+    for (size_t i = 0; models_name(i); i++)
+        printf("model   %-16s %s\n", models_name(i), models_about(i));
+    return CLI_OK;
+}
+
+static int show(const struct options *o, struct failure *why)
+{
+    struct machine_file m;
+    int code = machine_file_open(o->machine, &m, why);
+    if (!code)
+        machine_file_print(stdout, &m);
+    return code;
+}
+
+static void print(const struct options *o, const char *src, const char *dst, const struct scene *s,
+                  const struct scene_run *r, const struct changes *c)
+{
+    if (!o->json) {
+        if (src)
+            printf("%-18s%s\n%-18s%s\n", "src", src, "dst", dst);
+        else
+            printf("%-18s%zu, of which %zu have layouts of their own\n", "tensors", s->tensors, s->moves.n);
+        story_print(stdout, &r->graph, &r->events);
+        changes_print(stdout, c, r->events.total);
+        return;
+    }
+    struct json j = {.to = stdout};
+    json_write_open(&j, NULL, '{', false);
+    if (src) {
+        json_write_text(&j, "src", src);
+        json_write_text(&j, "dst", dst);
+    }
+    json_write_int(&j, "tensors", (int64_t)s->tensors);
+    story_json(&j, &r->graph, &r->events);
+    if (o->what_if)
+        changes_json(&j, c);
+    json_write_close(&j, '}');
+}
+
+static int simulate(struct options *o, const char *src, const char *dst, struct failure *why)
+{
+    struct scene s = {.apart = o->apart};
+    struct scene_run r = {0};
+    struct changes c = {0};
+    int code = machine_file_open(o->machine, &o->how.machine, why);
+    if (!code)
+        code = o->table   ? scene_table(&s, o->table, why)
+               : o->plan  ? scene_plan(&s, o->plan, why)
+               : o->model ? models_add(&s, o->model, o->from, o->to, why)
+                          : scene_add(&s, src, dst, why);
+    if (!code)
+        code = scene_simulate(&s, &o->how, &r, why);
+    if (!code && o->what_if)
+        code = changes_try(&c, &s, &o->how, &r, why);
+    if (!code)
+        print(o, src, dst, &s, &r, &c);
+    changes_free(&c);
+    scene_run_free(&r);
+    scene_free(&s);
+    return code;
+}
+
+int cmd_sim(int argc, char **argv)
+{
+    struct options o = {.machine = "plain"};
+    const struct args_option rows[] = {
+        {"machine", ARGS_TEXT, "FILE", "a machine file, or the name of a machine (default: plain)", &o.machine, 0, 0},
+        {"table", ARGS_TEXT, "FILE",
+         "all tensors of FILE, with a line 'name: SRC -> DST' for each ('-': standard input)", &o.table, 0, 0},
+        {"plan", ARGS_TEXT, "FILE", "the tensors of a plan that weft_plan_save or plan.save wrote", &o.plan, 0, 0},
+        {"model", ARGS_TEXT, "MODEL", "all tensors of a model, from one parallelism to another", &o.model, 0, 0},
+        {"from", ARGS_TEXT, "MESH", "of the model, for example fsdp64 or pp4.ep8.tp2", &o.from, 0, 0},
+        {"to", ARGS_TEXT, "MESH", "the same, on further ranks", &o.to, 0, 0},
+        {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small pieces share one, larger ones are cut",
+         &o.how.bucket, 1, INT64_MAX},
+        {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.how.algorithm, 0, 0},
+        {"what-if", ARGS_FLAG, NULL, "also other algorithms, bucket sizes, placements, and one more replica",
+         &o.what_if, 0, 0},
+        {"apart", ARGS_FLAG, NULL, "lower tensors with the same layouts one by one, which takes longer", &o.apart, 0,
+         0},
+        {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
+        {"list", ARGS_FLAG, NULL, "list the machines and models that weft knows", &o.machines, 0, 0},
+        {"show", ARGS_FLAG, NULL, "print the machine as a file, to begin one's own with", &o.show, 0, 0},
+        {0}};
+    const struct args_verb verb = {
+        "sim",
+        "SRC DST [options]\n--table FILE [options]\n--plan FILE [options]\n--model MODEL --from MESH --to MESH "
+        "[options]\n--list\n--machine FILE --show",
+        "Foresees how long a move takes on a machine that need not be there: runs the plans of all ranks through a "
+        "simulation of\nits cores, memory, ports, NICs and spines. Shows the time, the lower bound, the busiest links "
+        "and the critical path.",
+        rows, 2};
+    const char *words[2] = {0};
+    int n, code = args_parse(&verb, argc, argv, words, &n);
+    if (code)
+        return code < 0 ? CLI_OK : code;
+    int inputs = (n > 0) + !!o.table + !!o.plan + !!o.model;
+    if ((o.machines || o.show) && inputs)
+        return args_complain(&verb, "--list and --show take no tensors");
+    if (o.machines)
+        return list();
+    if (!o.show && (inputs != 1 || n == 1))
+        return args_complain(&verb, "two layouts are needed, SRC and DST, or one of --table, --plan and --model");
+    if (o.model ? !o.from || !o.to : o.from || o.to)
+        return args_complain(&verb, "--model, --from and --to go together");
+    struct failure why;
+    code = o.show ? show(&o, &why) : simulate(&o, words[0], words[1], &why);
+    if (code)
+        failure_print(&why, "sim");
+    return code;
+}

@@ -1,0 +1,342 @@
+#include "foresee/events.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A node that is under way. */
+struct flow {
+    struct fair_flow fair;
+    double left; /* bytes */
+    uint32_t node;
+};
+
+/* Something that will be there at a time: a message, or local work that is done. */
+struct arrival {
+    double at;
+    uint32_t node;
+};
+
+struct channel_state {
+    uint32_t next; /* node, or GRAPH_NONE */
+    uint32_t sent, arrived;
+    bool busy;
+};
+
+/* The work inside a rank: nodes that can begin, in order, linked by `after`. */
+struct rank_state {
+    uint32_t head, tail;
+    bool busy;
+};
+
+struct sim {
+    const struct graph *g;
+    struct events *out;
+    struct fair *fair;
+    struct channel_state *channels;
+    struct rank_state *ranks;
+    uint32_t *waits, *after;
+    VEC(struct fair_flow *) flows; /* each is the first member of a struct flow */
+    VEC(struct flow *) spare;
+    VEC(struct arrival) heap;
+    double now;
+    bool changed, failed;
+};
+
+/* ---- arrivals, the earliest first ---- */
+
+static bool earlier(const struct arrival *a, const struct arrival *b)
+{
+    return a->at < b->at || (a->at == b->at && a->node < b->node);
+}
+
+static void push_arrival(struct sim *s, double at, uint32_t node)
+{
+    if (!vec_room(&s->heap, 1)) {
+        s->failed = true;
+        return;
+    }
+    struct arrival x = {at, node};
+    size_t i = s->heap.n++;
+    for (size_t up; i && earlier(&x, &s->heap.v[up = (i - 1) / 2]); i = up)
+        s->heap.v[i] = s->heap.v[up];
+    s->heap.v[i] = x;
+}
+
+static struct arrival pop_arrival(struct sim *s)
+{
+    struct arrival first = s->heap.v[0], x = s->heap.v[--s->heap.n];
+    size_t i = 0, n = s->heap.n;
+    for (size_t k; (k = 2 * i + 1) < n; i = k) {
+        if (k + 1 < n && earlier(&s->heap.v[k + 1], &s->heap.v[k]))
+            k++;
+        if (!earlier(&s->heap.v[k], &x))
+            break;
+        s->heap.v[i] = s->heap.v[k];
+    }
+    if (n)
+        s->heap.v[i] = x;
+    return first;
+}
+
+/* ---- starting and ending ---- */
+
+static void start(struct sim *s, uint32_t node, uint32_t cause)
+{
+    struct flow *f = s->spare.n ? s->spare.v[--s->spare.n] : malloc(sizeof *f);
+    if (!f || !vec_room(&s->flows, 1)) {
+        free(f);
+        s->failed = true;
+        return;
+    }
+    const struct graph_node *n = &s->g->nodes.v[node];
+    f->node = node;
+    f->left = n->load.bytes > 0 ? n->load.bytes : 1;
+    f->fair.uses = links_uses(s->g->links, &n->load, f->fair.use);
+    s->flows.v[s->flows.n++] = &f->fair;
+    struct events_span *x = &s->out->span[node];
+    x->start = s->now;
+    x->cause = cause;
+    s->changed = true;
+}
+
+static void start_channel(struct sim *s, uint32_t channel, uint32_t cause)
+{
+    struct channel_state *c = &s->channels[channel];
+    if (c->busy || c->next == GRAPH_NONE || s->waits[c->next])
+        return;
+    if (s->g->nodes.v[c->next].slots && c->sent - c->arrived >= EVENTS_SLOTS)
+        return;
+    c->busy = true;
+    start(s, c->next, cause);
+}
+
+static void start_rank(struct sim *s, int rank, uint32_t cause)
+{
+    struct rank_state *r = &s->ranks[rank];
+    if (r->busy || r->head == GRAPH_NONE)
+        return;
+    uint32_t node = r->head;
+    r->head = s->after[node];
+    r->busy = true;
+    start(s, node, cause);
+}
+
+/* All that the node waits for is there. */
+static void ready(struct sim *s, uint32_t node, uint32_t cause)
+{
+    const struct graph_node *n = &s->g->nodes.v[node];
+    s->out->span[node].ready = s->now;
+    if (n->channel != GRAPH_NONE) {
+        start_channel(s, n->channel, cause);
+        return;
+    }
+    struct rank_state *r = &s->ranks[n->load.from];
+    s->after[node] = GRAPH_NONE;
+    if (r->head == GRAPH_NONE)
+        r->head = node;
+    else
+        s->after[r->tail] = node;
+    r->tail = node;
+    start_rank(s, n->load.from, cause);
+}
+
+static void end_flow(struct sim *s, struct flow *f, double at)
+{
+    const struct graph_node *n = &s->g->nodes.v[f->node];
+    struct events_span *x = &s->out->span[f->node];
+    double there = at + links_latency(s->g->links, n->load.from, n->load.to);
+    x->end = at;
+    x->narrow = f->fair.narrow;
+    x->sharers = x->narrow == FAIR_NONE ? 0 : fair_sharers(s->fair, x->narrow);
+    push_arrival(s, there, f->node);
+    if (there > s->out->total) {
+        s->out->total = there;
+        s->out->last = f->node;
+    }
+    if (n->channel != GRAPH_NONE) {
+        struct channel_state *c = &s->channels[n->channel];
+        s->out->moved += n->load.bytes;
+        c->busy = false;
+        c->sent++;
+        c->next = n->next;
+        start_channel(s, n->channel, f->node);
+    } else {
+        s->ranks[n->load.from].busy = false;
+        start_rank(s, n->load.from, f->node);
+    }
+    s->changed = true;
+}
+
+static void arrive(struct sim *s, uint32_t node)
+{
+    const struct graph *g = s->g;
+    for (uint32_t i = g->first[node]; i < g->first[node + 1]; i++)
+        if (--s->waits[g->edges.v[i].to] == 0)
+            ready(s, g->edges.v[i].to, node);
+    if (g->nodes.v[node].channel != GRAPH_NONE) {
+        s->channels[g->nodes.v[node].channel].arrived++;
+        start_channel(s, g->nodes.v[node].channel, node);
+    }
+}
+
+/* ---- time ---- */
+
+static double end_time(const struct sim *s, const struct fair_flow *f)
+{
+    return isinf(f->rate) ? s->now : s->now + ((const struct flow *)(const void *)f)->left / f->rate;
+}
+
+/* Lets all flows run until `to`, and ends those that are over within `reach` of the next event. */
+static void advance(struct sim *s, double next, double reach)
+{
+    double to = next;
+    for (size_t i = 0; i < s->flows.n; i++) {
+        double end = end_time(s, s->flows.v[i]);
+        if (end <= reach && end > to)
+            to = end;
+    }
+    size_t kept = 0, ended = 0, n = s->flows.n;
+    /* Those that are over go behind the others, in the order in which they started. */
+    struct flow **over = malloc((n + 1) * sizeof *over);
+    if (!over || !vec_room(&s->spare, n)) {
+        free(over);
+        s->failed = true;
+        return;
+    }
+    bool window = reach > next * (1 + 1e-8) + 1e-3;
+    for (size_t i = 0; i < n; i++) {
+        struct flow *f = (struct flow *)(void *)s->flows.v[i];
+        double end = end_time(s, &f->fair);
+        if (end <= to) {
+            f->left = window ? end : to; /* from here on: when it ended */
+            over[ended++] = f;
+        } else {
+            f->left -= f->fair.rate * (to - s->now);
+            s->flows.v[kept++] = &f->fair;
+        }
+    }
+    s->flows.n = kept;
+    s->now = to;
+    for (size_t i = 0; i < ended; i++) {
+        end_flow(s, over[i], over[i]->left);
+        s->spare.v[s->spare.n++] = over[i];
+    }
+    while (s->heap.n && s->heap.v[0].at <= s->now)
+        arrive(s, pop_arrival(s).node);
+    free(over);
+}
+
+static void run(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->g->nodes.n; i++) {
+        const struct graph_node *n = &s->g->nodes.v[i];
+        if (!s->waits[i] && n->channel == GRAPH_NONE)
+            ready(s, i, GRAPH_NONE);
+        else if (!s->waits[i] && s->channels[n->channel].next == i)
+            start_channel(s, n->channel, GRAPH_NONE);
+    }
+    while ((s->flows.n || s->heap.n) && !s->failed) {
+        if (s->changed && s->flows.n) {
+            s->out->solved++;
+            if (fair_solve(s->fair, s->g->links->cap, s->flows.v, s->flows.n)) {
+                s->failed = true;
+                return;
+            }
+        }
+        s->changed = false;
+        double next = s->heap.n ? s->heap.v[0].at : INFINITY;
+        for (size_t i = 0; i < s->flows.n; i++)
+            next = fmin(next, end_time(s, s->flows.v[i]));
+        /* What ends at nearly the same time ends together. */
+        double reach = next * (1 + 1e-9) + 1e-4;
+        if (s->flows.n > EVENTS_EXACT)
+            reach = fmax(reach, next * (1 + EVENTS_GRAIN));
+        advance(s, next, reach);
+    }
+}
+
+static int left_over(const struct sim *s, struct failure *why)
+{
+    for (size_t i = 0; i < s->g->nodes.n; i++) {
+        const struct graph_node *n = &s->g->nodes.v[i];
+        if ((n->channel == GRAPH_NONE || n->ends) && s->out->span[i].end < 0)
+            return failure_set(why, CLI_WRONG, "the plans wait in a circle: a step of rank %d never starts",
+                               n->load.from);
+    }
+    return CLI_OK;
+}
+
+static bool open_sim(struct sim *s)
+{
+    const struct graph *g = s->g;
+    size_t ranks = (size_t)g->links->world, n = g->nodes.n;
+    s->fair = fair_new(links_count(g->links));
+    s->channels = calloc(g->channels.n + 1, sizeof *s->channels);
+    s->ranks = calloc(ranks + 1, sizeof *s->ranks);
+    s->waits = calloc(n + 1, sizeof *s->waits);
+    s->after = calloc(n + 1, sizeof *s->after);
+    s->out->span = calloc(n + 1, sizeof *s->out->span);
+    if (!s->fair || !s->channels || !s->ranks || !s->waits || !s->after || !s->out->span)
+        return false;
+    for (size_t i = 0; i < g->channels.n; i++)
+        s->channels[i].next = g->channels.v[i].head;
+    for (size_t r = 0; r < ranks; r++)
+        s->ranks[r].head = s->ranks[r].tail = GRAPH_NONE;
+    for (size_t i = 0; i < n; i++) {
+        s->waits[i] = g->nodes.v[i].waits;
+        s->out->span[i] = (struct events_span){.end = -1, .cause = GRAPH_NONE, .narrow = FAIR_NONE};
+    }
+    return true;
+}
+
+int events_run(struct events *e, const struct graph *g, struct failure *why)
+{
+    *e = (struct events){.last = GRAPH_NONE};
+    struct sim s = {.g = g, .out = e};
+    int code = CLI_OK;
+    if (open_sim(&s))
+        run(&s);
+    else
+        s.failed = true;
+    if (s.failed)
+        code = failure_set(why, CLI_WRONG, "not enough memory to simulate %d ranks", g->links->world);
+    else
+        code = left_over(&s, why);
+    for (size_t i = 0; i < s.flows.n; i++)
+        free(s.flows.v[i]);
+    for (size_t i = 0; i < s.spare.n; i++)
+        free(s.spare.v[i]);
+    free(s.flows.v);
+    free(s.spare.v);
+    free(s.heap.v);
+    free(s.channels);
+    free(s.ranks);
+    free(s.waits);
+    free(s.after);
+    fair_free(s.fair);
+    if (code)
+        events_free(e);
+    return code;
+}
+
+void events_free(struct events *e)
+{
+    free(e->span);
+    e->span = NULL;
+}
+
+size_t events_path(const struct events *e, uint32_t *out, size_t cap)
+{
+    size_t n = 0;
+    for (uint32_t i = e->last; i != GRAPH_NONE; i = e->span[i].cause)
+        n++;
+    size_t at = n;
+    for (uint32_t i = e->last; i != GRAPH_NONE; i = e->span[i].cause) {
+        at--;
+        size_t skip = n > cap ? n - cap : 0;
+        if (at >= skip)
+            out[at - skip] = i;
+    }
+    return n < cap ? n : cap;
+}

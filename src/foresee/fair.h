@@ -1,0 +1,30 @@
+/* Max-min fair rates of flows that share links. No flow can have more without another one, that has as much or less,
+ * getting less. The rates of all flows grow together until a link is full, which settles the flows on it; then those of
+ * the others grow on (progressive filling). */
+#ifndef WEFT_FORESEE_FAIR_H
+#define WEFT_FORESEE_FAIR_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define FAIR_USES 16
+#define FAIR_NONE UINT32_MAX
+
+struct fair_use {
+    uint32_t link;
+    double each; /* how much of the link a rate of 1 takes; above 0 */
+};
+struct fair_flow {
+    struct fair_use use[FAIR_USES]; /* no link twice */
+    int uses;
+    double rate;     /* out; infinite if it uses no link */
+    uint32_t narrow; /* out: the link that limits it, or FAIR_NONE */
+};
+
+struct fair;                         /* memory for many calls */
+struct fair *fair_new(size_t links); /* NULL: no memory */
+void fair_free(struct fair *f);
+/* Sets rate and narrow of n flows. cap has the capacity of each link, above 0. 0, or -1 if there is no memory. */
+int fair_solve(struct fair *f, const double *cap, struct fair_flow *const *flows, size_t n);
+/* Of the last call: how many flows a link had. */
+uint32_t fair_sharers(const struct fair *f, uint32_t link);
+#endif

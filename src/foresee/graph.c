@@ -1,0 +1,359 @@
+#include "foresee/graph.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+
+#define EAGER 4096 /* bytes: see engine/ways/eager.h */
+#define PIECE 2048 /* bytes: see engine/ways/way_wire.c */
+
+static int no_memory(struct failure *why)
+{
+    return failure_set(why, CLI_WRONG, "not enough memory for the work of all ranks");
+}
+
+int graph_open(struct graph *g, const struct links *l, struct failure *why)
+{
+    *g = (struct graph){.links = l, .table_size = 1024};
+    g->table = malloc(g->table_size * sizeof *g->table);
+    g->aside = malloc(((size_t)l->world + 1) * sizeof *g->aside);
+    if (!g->table || !g->aside) {
+        graph_free(g);
+        return no_memory(why);
+    }
+    memset(g->table, 0xff, g->table_size * sizeof *g->table);
+    memset(g->aside, 0xff, (size_t)l->world * sizeof *g->aside);
+    return CLI_OK;
+}
+
+void graph_free(struct graph *g)
+{
+    free(g->nodes.v);
+    free(g->channels.v);
+    free(g->edges.v);
+    free(g->first);
+    free(g->table);
+    free(g->aside);
+    free(g->busy);
+    *g = (struct graph){0};
+}
+
+/* ---- channels ---- */
+
+static size_t slot_of(const struct graph *g, int from, int to)
+{
+    uint64_t h = ((uint64_t)(uint32_t)from << 32 | (uint32_t)to) * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(h >> 20) & (g->table_size - 1);
+    while (g->table[i] != GRAPH_NONE &&
+           (g->channels.v[g->table[i]].from != from || g->channels.v[g->table[i]].to != to))
+        i = (i + 1) & (g->table_size - 1);
+    return i;
+}
+
+static bool grow(struct graph *g)
+{
+    uint32_t *bigger = malloc(2 * g->table_size * sizeof *bigger);
+    if (!bigger)
+        return false;
+    free(g->table);
+    g->table = bigger;
+    g->table_size *= 2;
+    memset(g->table, 0xff, g->table_size * sizeof *g->table);
+    for (size_t i = 0; i < g->channels.n; i++)
+        g->table[slot_of(g, g->channels.v[i].from, g->channels.v[i].to)] = (uint32_t)i;
+    return true;
+}
+
+static uint32_t channel_of(struct graph *g, int from, int to)
+{
+    size_t i = slot_of(g, from, to);
+    if (g->table[i] != GRAPH_NONE)
+        return g->table[i];
+    if (2 * g->channels.n >= g->table_size) {
+        if (!grow(g))
+            return GRAPH_NONE;
+        i = slot_of(g, from, to);
+    }
+    struct graph_channel *c = vec_push(&g->channels);
+    if (!c)
+        return GRAPH_NONE;
+    *c = (struct graph_channel){from, to, GRAPH_NONE, GRAPH_NONE, GRAPH_NONE, GRAPH_NONE, 0, 0};
+    return g->table[i] = (uint32_t)(g->channels.n - 1);
+}
+
+static uint32_t new_node(struct graph *g, int from, int to)
+{
+    struct graph_node *n = g->nodes.n < GRAPH_NONE ? vec_push(&g->nodes) : NULL;
+    if (!n)
+        return GRAPH_NONE;
+    *n = (struct graph_node){.load = {.from = from, .to = to}, .next = GRAPH_NONE, .channel = GRAPH_NONE};
+    return (uint32_t)(g->nodes.n - 1);
+}
+
+/* The next message of a channel, as one of its ends sees it. */
+static uint32_t message_of(struct graph *g, int from, int to, bool sends)
+{
+    uint32_t ch = channel_of(g, from, to);
+    if (ch == GRAPH_NONE)
+        return GRAPH_NONE;
+    struct graph_channel *c = &g->channels.v[ch];
+    uint32_t *mine = sends ? &c->sent : &c->received;
+    uint32_t node = *mine == GRAPH_NONE ? c->head : g->nodes.v[*mine].next;
+    if (node == GRAPH_NONE) {
+        node = new_node(g, from, to);
+        if (node == GRAPH_NONE)
+            return node;
+        g->nodes.v[node].channel = ch;
+        if (c->tail == GRAPH_NONE)
+            c->head = node;
+        else
+            g->nodes.v[c->tail].next = node;
+        c->tail = node;
+    }
+    return *mine = node;
+}
+
+/* ---- steps ---- */
+
+/* What one end of a message, or the input or output of local work, is like. */
+struct end {
+    double bytes;  /* on the wire, or in memory for local work */
+    double pieces; /* contiguous ones, in its buffers */
+    int parts;
+    bool casts;
+};
+
+/* Elements that lie one after the other in the part's buffer. */
+static int64_t span_of(const weft_plan *p, const struct plan_part *part)
+{
+    int64_t span = 1;
+    for (int d = plan_ndim(p, part) - 1; d >= 0; d--) {
+        const struct plan_run *r = &p->runs[part->runs + (uint32_t)d];
+        const struct plan_spot *s = &p->spots[part->spots + (uint32_t)d];
+        bool joined = r->n == 1 || s->tostep == r->len;
+        span *= joined ? r->n * r->len : r->len;
+        if (!joined || r->n * r->len != p->shapes[p->bufs[part->buf].shape + (uint32_t)d])
+            break;
+    }
+    return span;
+}
+
+static void add_part(const weft_plan *p, const struct plan_part *part, const int *times, struct end *e)
+{
+    const struct plan_buf *b = &p->bufs[part->buf];
+    double k = times ? times[b->tensor] : 1;
+    int dtype = part->wire ? part->wire : b->dtype;
+    e->bytes += k * (double)(part->count * (int64_t)weft_dtype_size(dtype));
+    int64_t pieces = part->count / span_of(p, part);
+    e->pieces += k * (double)pieces;
+    e->casts |= dtype != b->dtype;
+    e->parts++;
+}
+
+static struct end end_of(const weft_plan *p, const struct plan_step *st, uint32_t from, uint32_t to, const int *times)
+{
+    struct end e = {0};
+    for (uint32_t i = from; i < to; i++)
+        add_part(p, &p->parts[st->part + i], times, &e);
+    return e;
+}
+
+/* Does a fold read the message where it is? It does if nothing but folds waits for it. */
+static bool only_folds(const uint8_t *use)
+{
+    return *use == 1 << PLAN_REDUCE;
+}
+
+/* Adds what one end does for a message. use: the kinds of steps that wait for it on this rank. */
+static void add_end(const struct graph *g, struct graph_node *n, const struct end *e, bool sends, const uint8_t *use)
+{
+    struct links_load *x = &n->load;
+    double *copied = sends ? &x->copied_from : &x->copied_to;
+    double *launches = sends ? &x->launches_from : &x->launches_to;
+    bool device = g->links->m.inside == MACHINE_FILE_LINK;
+    if (g->links->host[x->from] != g->links->host[x->to]) {
+        bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= PIECE;
+        if (e->casts || !(straight || list)) { /* through a slot */
+            *copied += e->bytes;
+            *launches += device;
+            n->slots = true;
+        }
+    } else if (device) {
+        *launches += !sends;                                        /* the receiver's kernel reads through the port */
+    } else if (e->bytes <= EAGER || (!sends && !only_folds(use))) { /* both copy an eager one; others one of the two */
+        *copied += e->bytes;
+    }
+}
+
+static int add_message(struct graph *g, const weft_plan *p, const struct plan_step *st, const int *times,
+                       const uint8_t *use, uint32_t *out, struct failure *why)
+{
+    bool sends = st->kind == PLAN_SEND;
+    int from = sends ? p->rank : st->peer, to = sends ? st->peer : p->rank;
+    struct end e = end_of(p, st, 0, st->nparts, times);
+    *out = GRAPH_NONE;
+    if (times && e.bytes <= 0) /* none of its tensors count: the other end leaves it out, too */
+        return CLI_OK;
+    uint32_t i = *out = message_of(g, from, to, sends);
+    if (i == GRAPH_NONE)
+        return no_memory(why);
+    struct graph_node *n = &g->nodes.v[i];
+    if (n->ends && n->load.bytes != e.bytes)
+        return failure_set(why, CLI_WRONG, "ranks %d and %d have different plans: a message has %.0f or %.0f bytes",
+                           from, to, n->load.bytes, e.bytes);
+    n->ends |= sends ? GRAPH_SENT : GRAPH_RECEIVED;
+    n->load.bytes = e.bytes;
+    n->load.messages = times ? fmax(1, ceil(e.bytes / (double)p->bucket)) : 1;
+    add_end(g, n, &e, sends, use);
+    if (sends) {
+        struct graph_channel *c = &g->channels.v[n->channel];
+        c->bytes += (int64_t)e.bytes;
+        c->messages += (int64_t)n->load.messages;
+        g->bytes += (int64_t)e.bytes;
+        g->messages += (int64_t)n->load.messages;
+    }
+    return CLI_OK;
+}
+
+/* alone: it waits for nothing, and nothing waits for it. */
+static int add_local(struct graph *g, const weft_plan *p, const struct plan_step *st, const int *times, bool alone,
+                     uint32_t *out, struct failure *why)
+{
+    bool copies = st->kind == PLAN_COPY;
+    struct end e = end_of(p, st, 0, 1, times);
+    if (!copies && st->nparts > 1)
+        e = end_of(p, st, 1, st->nparts, times);
+    *out = GRAPH_NONE;
+    if (times && e.bytes <= 0)
+        return CLI_OK;
+    *out = alone ? g->aside[p->rank] : GRAPH_NONE;
+    if (*out == GRAPH_NONE)
+        *out = new_node(g, p->rank, p->rank);
+    if (*out == GRAPH_NONE)
+        return no_memory(why);
+    if (alone)
+        g->aside[p->rank] = *out;
+    g->nodes.v[*out].load.bytes += e.bytes;
+    g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK;
+    *(copies ? &g->copied : &g->folded) += (int64_t)e.bytes;
+    return CLI_OK;
+}
+
+int graph_add(struct graph *g, const weft_plan *p, const int *times, struct failure *why)
+{
+    uint32_t *node = malloc((p->nsteps + 1) * sizeof *node);
+    uint8_t *use = calloc(p->nsteps + 1, 1);
+    int code = node && use ? CLI_OK : no_memory(why);
+    for (size_t i = 0; i < p->nsteps && !code; i++)
+        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
+            use[p->deps[p->steps[i].dep + k]] |= (uint8_t)(1 << p->steps[i].kind);
+    for (size_t i = 0; i < p->nsteps && !code; i++) {
+        const struct plan_step *st = &p->steps[i];
+        if (st->kind == PLAN_SEND || st->kind == PLAN_RECV)
+            code = add_message(g, p, st, times, &use[i], &node[i], why);
+        else
+            code = add_local(g, p, st, times, !st->ndeps && !use[i], &node[i], why);
+        for (uint32_t k = 0; k < st->ndeps && !code && node[i] != GRAPH_NONE; k++) {
+            if (node[p->deps[st->dep + k]] == GRAPH_NONE)
+                continue;
+            struct graph_edge *e = vec_push(&g->edges);
+            if (!e)
+                code = no_memory(why);
+            else {
+                *e = (struct graph_edge){node[p->deps[st->dep + k]], node[i]};
+                g->nodes.v[e->from].feeds = true;
+                g->nodes.v[e->to].waits++;
+            }
+        }
+    }
+    if (!g->kind) {
+        g->kind = plan_kind_text(p->kind, strlen(p->kind));
+        g->algorithm = p->algorithm;
+    }
+    free(node);
+    free(use);
+    return code;
+}
+
+/* ---- the whole ---- */
+
+static void join(struct graph *g, struct graph_channel *c)
+{
+    for (uint32_t i = c->head; i != GRAPH_NONE;) {
+        struct graph_node *a = &g->nodes.v[i], *b = a->next != GRAPH_NONE ? &g->nodes.v[a->next] : NULL;
+        if (!b || a->waits || a->feeds || b->waits || b->feeds) {
+            c->tail = i;
+            i = a->next;
+            continue;
+        }
+        a->load.bytes += b->load.bytes;
+        a->load.copied_from += b->load.copied_from;
+        a->load.copied_to += b->load.copied_to;
+        a->load.messages += b->load.messages;
+        a->load.launches_from += b->load.launches_from;
+        a->load.launches_to += b->load.launches_to;
+        a->slots |= b->slots;
+        a->next = b->next;
+        b->ends = 0; /* it is part of another node */
+    }
+}
+
+static void add_busy(struct graph *g)
+{
+    struct fair_use use[FAIR_USES];
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const struct graph_node *n = &g->nodes.v[i];
+        if (n->channel != GRAPH_NONE && !n->ends)
+            continue;
+        int uses = links_uses(g->links, &n->load, use);
+        double bytes = n->load.bytes > 0 ? n->load.bytes : 1;
+        for (int k = 0; k < uses; k++)
+            g->busy[use[k].link] += use[k].each * bytes / g->links->cap[use[k].link];
+    }
+}
+
+int graph_close(struct graph *g, struct failure *why)
+{
+    for (size_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.v[i].channel != GRAPH_NONE && g->nodes.v[i].ends != (GRAPH_SENT | GRAPH_RECEIVED))
+            return failure_set(why, CLI_WRONG,
+                               "the plans do not fit together: rank %d %s a message %s rank %d does not",
+                               g->nodes.v[i].ends == GRAPH_SENT ? g->nodes.v[i].load.from : g->nodes.v[i].load.to,
+                               g->nodes.v[i].ends == GRAPH_SENT ? "sends" : "receives",
+                               g->nodes.v[i].ends == GRAPH_SENT ? "that" : "which",
+                               g->nodes.v[i].ends == GRAPH_SENT ? g->nodes.v[i].load.to : g->nodes.v[i].load.from);
+    for (size_t i = 0; i < g->channels.n; i++)
+        join(g, &g->channels.v[i]);
+    g->first = calloc(g->nodes.n + 2, sizeof *g->first);
+    g->busy = calloc(links_count(g->links) + 1, sizeof *g->busy);
+    struct graph_edge *sorted = malloc((g->edges.n + 1) * sizeof *sorted);
+    if (!g->first || !g->busy || !sorted) {
+        free(sorted);
+        return no_memory(why);
+    }
+    for (size_t i = 0; i < g->edges.n; i++)
+        g->first[g->edges.v[i].from + 2]++;
+    for (size_t i = 2; i < g->nodes.n + 2; i++)
+        g->first[i] += g->first[i - 1];
+    for (size_t i = 0; i < g->edges.n; i++)
+        sorted[g->first[g->edges.v[i].from + 1]++] = g->edges.v[i];
+    free(g->edges.v);
+    g->edges.v = sorted;
+    g->edges.cap = g->edges.n + 1;
+    add_busy(g);
+    return CLI_OK;
+}
+
+double graph_bound(const struct graph *g, uint32_t *link)
+{
+    double most = 0;
+    *link = FAIR_NONE;
+    for (uint32_t i = 0; i < links_count(g->links); i++)
+        if (g->busy[i] > most) {
+            most = g->busy[i];
+            *link = i;
+        }
+    return most;
+}

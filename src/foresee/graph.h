@@ -1,0 +1,59 @@
+/* The work of the plans of all ranks, as a graph: a node is a message, or work inside a rank (a copy, a fold), and an
+ * edge says that one waits for the other. Plans are added one by one and are not needed afterwards.
+ *
+ * How a message travels follows the rules of the engine's ways (engine/way.c, engine/ways/way_wire.c), by what the
+ * plans say: the peer's host, the bytes, the pieces at both ends, casts, and folds that read a message where it is.
+ *
+ * Messages of one channel that wait for nothing, and that nothing waits for, are one node: they follow each other
+ * anyway. The same holds for such copies of a rank. */
+#ifndef WEFT_FORESEE_GRAPH_H
+#define WEFT_FORESEE_GRAPH_H
+#include "base/vec.h"
+#include "foresee/links.h"
+
+#define GRAPH_NONE UINT32_MAX
+
+struct graph_node {
+    struct links_load load;
+    uint32_t next;    /* of its channel, or GRAPH_NONE */
+    uint32_t waits;   /* edges that lead to it */
+    uint32_t channel; /* GRAPH_NONE for work inside a rank */
+    uint8_t ends;     /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
+    bool slots;       /* it goes through one of the channel's staging slots */
+    bool feeds;       /* edges lead from it */
+};
+enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
+
+/* All messages from one rank to another, in order. */
+struct graph_channel {
+    int from, to;
+    uint32_t head, tail, sent, received; /* nodes: first, last, the last one that each end had */
+    int64_t bytes, messages;
+};
+
+struct graph_edge {
+    uint32_t from, to;
+};
+
+struct graph {
+    const struct links *links;
+    VEC(struct graph_node) nodes;
+    VEC(struct graph_channel) channels;
+    VEC(struct graph_edge) edges;
+    uint32_t *first; /* after graph_close: edges first[i] to first[i + 1] - 1 lead from node i */
+    uint32_t *table; /* of channels, by their ends */
+    size_t table_size;
+    uint32_t *aside; /* for each rank: the node of its copies that wait for nothing, or GRAPH_NONE */
+    double *busy;    /* after graph_close: nanoseconds for which each link is busy, at least */
+    int64_t bytes, messages, copied, folded;
+    const char *kind, *algorithm;
+};
+
+int graph_open(struct graph *g, const struct links *l, struct failure *why);
+/* times: how often each tensor of the plan is to be counted, or NULL for once. */
+int graph_add(struct graph *g, const weft_plan *p, const int *times, struct failure *why);
+int graph_close(struct graph *g, struct failure *why);
+void graph_free(struct graph *g);
+/* The lower bound: the time for which the busiest link is busy. *link: which; FAIR_NONE if none has a limit. */
+double graph_bound(const struct graph *g, uint32_t *link);
+#endif

@@ -1,0 +1,192 @@
+#include "foresee/links.h"
+
+#include <stdlib.h>
+
+static int place(struct links *l, const int *host, struct failure *why)
+{
+    size_t n = (size_t)l->world + 1;
+    l->own_host = malloc(n * sizeof *l->own_host);
+    l->slot = malloc(n * sizeof *l->slot);
+    if (!l->own_host || !l->slot)
+        return failure_set(why, CLI_WRONG, "not enough memory for %d ranks", l->world);
+    l->hosts = 1;
+    for (int r = 0; r < l->world; r++) {
+        l->own_host[r] = host ? host[r] : l->m.ranks_per_host ? (int)(r / l->m.ranks_per_host) : 0;
+        l->hosts = l->own_host[r] >= l->hosts ? l->own_host[r] + 1 : l->hosts;
+    }
+    l->host = l->own_host;
+    int *next = calloc((size_t)l->hosts, sizeof *next);
+    if (!next)
+        return failure_set(why, CLI_WRONG, "not enough memory for %d hosts", l->hosts);
+    for (int r = 0; r < l->world; r++)
+        l->slot[r] = next[l->host[r]]++;
+    free(next);
+    l->racks = l->m.hosts_per_rack ? (int)((l->hosts + l->m.hosts_per_rack - 1) / l->m.hosts_per_rack) : 1;
+    return CLI_OK;
+}
+
+int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why)
+{
+    *l = (struct links){.m = *m, .world = world};
+    int code = place(l, host, why);
+    if (code) {
+        links_free(l);
+        return code;
+    }
+    bool device = m->inside == MACHINE_FILE_LINK;
+    uint32_t groups = (uint32_t)((l->hosts + m->hosts_on_cores - 1) / m->hosts_on_cores);
+    uint32_t ranks = (uint32_t)world, hosts = (uint32_t)l->hosts, racks = (uint32_t)l->racks;
+    uint32_t nics = hosts * (uint32_t)m->nics;
+    const struct {
+        uint32_t n;
+        double cap;
+    } kinds[LINKS_KINDS] = {
+        [LINKS_CORE] = {ranks, 1},
+        [LINKS_MEMORY] = {ranks, device ? m->copy : 0},
+        [LINKS_OUT] = {ranks, device ? m->inside_rank : 0},
+        [LINKS_IN] = {ranks, device ? m->inside_rank : 0},
+        [LINKS_CORES] = {groups, (double)m->cores},
+        [LINKS_COPY_HOST] = {hosts, m->copy_host},
+        [LINKS_INSIDE] = {hosts, device ? m->inside_host : 0},
+        [LINKS_NIC_OUT] = {nics, m->nic},
+        [LINKS_NIC_IN] = {nics, m->nic},
+        [LINKS_SPINE_OUT] = {racks, m->spine},
+        [LINKS_SPINE_IN] = {racks, m->spine},
+    };
+    for (int k = 0; k < LINKS_KINDS; k++)
+        l->first[k + 1] = l->first[k] + kinds[k].n;
+    l->cap = malloc((links_count(l) + 1) * sizeof *l->cap);
+    if (!l->cap) {
+        links_free(l);
+        return failure_set(why, CLI_WRONG, "not enough memory for the links of %d ranks", world);
+    }
+    for (int k = 0; k < LINKS_KINDS; k++)
+        for (uint32_t i = l->first[k]; i < l->first[k + 1]; i++)
+            l->cap[i] = kinds[k].cap;
+    return CLI_OK;
+}
+
+void links_free(struct links *l)
+{
+    free(l->own_host);
+    free(l->slot);
+    free(l->cap);
+    *l = (struct links){0};
+}
+
+struct uses {
+    const struct links *l;
+    struct fair_use *out;
+    int n;
+};
+
+static void use(struct uses *u, enum links_kind kind, int64_t index, double each)
+{
+    uint32_t link = u->l->first[kind] + (uint32_t)index;
+    if (u->l->cap[link] <= 0 || each <= 0)
+        return;
+    int i = 0;
+    while (i < u->n && u->out[i].link != link)
+        i++;
+    if (i == u->n)
+        u->out[u->n++] = (struct fair_use){link, 0};
+    u->out[i].each += each;
+}
+
+static int64_t nic_of(const struct links *l, int rank)
+{
+    int64_t per = l->m.ranks_per_host ? l->m.ranks_per_host : l->world;
+    int64_t k = l->m.nics >= per ? l->slot[rank] * (l->m.nics / per) : l->slot[rank] * l->m.nics / per;
+    return l->host[rank] * l->m.nics + k % l->m.nics;
+}
+
+static int64_t rack_of(const struct links *l, int rank)
+{
+    return l->m.hosts_per_rack ? l->host[rank] / l->m.hosts_per_rack : 0;
+}
+
+/* Do messages between two hosts use the spine? On rails they do if the NICs are of two rails, wherever the hosts are.
+ */
+static bool over_spine(const struct links *l, int from, int to)
+{
+    if (l->m.rails)
+        return nic_of(l, from) % l->m.nics != nic_of(l, to) % l->m.nics;
+    return rack_of(l, from) != rack_of(l, to);
+}
+
+/* One end's own work: `copied` bytes through its core or its device, and `ns` of its core. */
+static void use_rank(struct uses *u, int rank, double copied, double ns)
+{
+    const struct links *l = u->l;
+    if (l->m.inside == MACHINE_FILE_LINK)
+        use(u, LINKS_MEMORY, rank, copied);
+    else
+        ns += copied / l->m.copy;
+    use(u, LINKS_CORE, rank, ns);
+    use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
+    use(u, LINKS_COPY_HOST, l->host[rank], copied);
+}
+
+int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out)
+{
+    struct uses u = {.l = l, .out = out};
+    double b = x->bytes > 0 ? x->bytes : 1;
+    bool host = l->host[x->from] == l->host[x->to];
+    if (x->from == x->to) {
+        use_rank(&u, x->from, x->bytes / b, x->launches_from * l->m.launch / b);
+        return u.n;
+    }
+    double wire = !host && l->m.nic_core > 0 ? 1 / l->m.nic_core : 0;
+    use_rank(&u, x->from, x->copied_from / b, wire + (x->messages * l->m.message + x->launches_from * l->m.launch) / b);
+    use_rank(&u, x->to, x->copied_to / b, wire + (x->messages * l->m.message + x->launches_to * l->m.launch) / b);
+    if (host && l->m.inside == MACHINE_FILE_LINK) {
+        use(&u, LINKS_OUT, x->from, 1);
+        use(&u, LINKS_IN, x->to, 1);
+        use(&u, LINKS_INSIDE, l->host[x->from], 1);
+    } else if (!host) {
+        use(&u, LINKS_NIC_OUT, nic_of(l, x->from), 1);
+        use(&u, LINKS_NIC_IN, nic_of(l, x->to), 1);
+        if (over_spine(l, x->from, x->to)) {
+            use(&u, LINKS_SPINE_OUT, rack_of(l, x->from), 1);
+            use(&u, LINKS_SPINE_IN, rack_of(l, x->to), 1);
+        }
+    }
+    return u.n;
+}
+
+double links_latency(const struct links *l, int from, int to)
+{
+    if (from == to)
+        return 0;
+    if (l->host[from] == l->host[to])
+        return l->m.inside_latency;
+    return l->m.nic_latency + (over_spine(l, from, to) ? l->m.spine_latency : 0);
+}
+
+enum links_kind links_kind(const struct links *l, uint32_t link)
+{
+    int k = 0;
+    while (link >= l->first[k + 1])
+        k++;
+    return (enum links_kind)k;
+}
+
+char *links_name(const struct links *l, uint32_t link, char *buf, size_t cap)
+{
+    enum links_kind kind = links_kind(l, link);
+    int i = (int)(link - l->first[kind]), nics = (int)l->m.nics;
+    switch (kind) {
+    case LINKS_CORE: snprintf(buf, cap, "the core of rank %d", i); break;
+    case LINKS_MEMORY: snprintf(buf, cap, "the memory of rank %d", i); break;
+    case LINKS_OUT: snprintf(buf, cap, "the outgoing port of rank %d", i); break;
+    case LINKS_IN: snprintf(buf, cap, "the incoming port of rank %d", i); break;
+    case LINKS_CORES: snprintf(buf, cap, "the cores of host %d", i * (int)l->m.hosts_on_cores); break;
+    case LINKS_COPY_HOST: snprintf(buf, cap, "the memory of host %d", i); break;
+    case LINKS_INSIDE: snprintf(buf, cap, "the fabric of host %d", i); break;
+    case LINKS_NIC_OUT: snprintf(buf, cap, "the outgoing NIC %d of host %d", i % nics, i / nics); break;
+    case LINKS_NIC_IN: snprintf(buf, cap, "the incoming NIC %d of host %d", i % nics, i / nics); break;
+    case LINKS_SPINE_OUT: snprintf(buf, cap, "the outgoing spine of rack %d", i); break;
+    default: snprintf(buf, cap, "the incoming spine of rack %d", i); break;
+    }
+    return buf;
+}

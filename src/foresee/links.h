@@ -1,0 +1,54 @@
+/* What the ranks of a machine share, as links with a capacity: cores, memory, ports, NICs, spines. A load (a message, a
+ * copy, a fold) takes so much of each of some links. */
+#ifndef WEFT_FORESEE_LINKS_H
+#define WEFT_FORESEE_LINKS_H
+#include "foresee/fair.h"
+#include "foresee/machine_file.h"
+
+enum links_kind {
+    LINKS_CORE,   /* of a rank; its capacity is one nanosecond a nanosecond */
+    LINKS_MEMORY, /* of a rank's device: bytes copied */
+    LINKS_OUT,    /* a rank's port inside its host */
+    LINKS_IN,
+    LINKS_CORES,     /* that ranks share, if they are fewer than the ranks */
+    LINKS_COPY_HOST, /* bytes that all ranks of a host copy */
+    LINKS_INSIDE,    /* all ports of a host */
+    LINKS_NIC_OUT,
+    LINKS_NIC_IN,
+    LINKS_SPINE_OUT, /* of a rack */
+    LINKS_SPINE_IN,
+    LINKS_KINDS
+};
+
+struct links {
+    struct machine_file m;
+    int world, hosts, racks;
+    const int *host;      /* of each rank */
+    int *own_host, *slot; /* slot: which of its host's ranks it is */
+    uint32_t first[LINKS_KINDS + 1];
+    double *cap; /* of each link; 0: no limit */
+};
+
+/* What one message, copy or fold needs. */
+struct links_load {
+    int from, to;                      /* the same for work inside a rank */
+    double bytes;                      /* of the message; of local work: bytes that it copies or reads */
+    double copied_from, copied_to;     /* bytes that each end copies beside that: packs, unpacks, takes */
+    double messages;                   /* how many it stands for; 0 for local work */
+    double launches_from, launches_to; /* kernels on devices */
+};
+
+/* host: where each rank is, or NULL for ranks_per_host in a row. It is used until links_free. */
+int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why);
+void links_free(struct links *l);
+static inline uint32_t links_count(const struct links *l)
+{
+    return l->first[LINKS_KINDS];
+}
+/* What one byte of the load takes of each link. Returns how many links there are. */
+int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out);
+double links_latency(const struct links *l, int from, int to);
+enum links_kind links_kind(const struct links *l, uint32_t link);
+/* "the outgoing NIC 2 of host 0"; returns buf. */
+char *links_name(const struct links *l, uint32_t link, char *buf, size_t cap);
+#endif
