@@ -12,5 +12,6 @@ int bench_lower(int argc, char **argv);
 int bench_overlap(int argc, char **argv);
 int bench_pairs(int argc, char **argv);
 int bench_hosts(int argc, char **argv);
+int bench_bus(int argc, char **argv);
 int bench_check(int argc, char **argv);
 #endif

@@ -22,6 +22,7 @@ static const struct {
     {"overlap", bench_overlap, "how much of an exchange hides behind computation"},
     {"pairs", bench_pairs, "random pairs of large tensors, each beside memcpy of the same bytes"},
     {"hosts", bench_hosts, "moves between two played hosts, beside ucx_perftest and MPI"},
+    {"bus", bench_bus, "put and fetch of a set over the bus, beside memcpy, a gather and peers"},
     {"check", bench_check, "what the check of messages costs, on this machine and between played hosts"},
 };
 #define WHATS (sizeof whats / sizeof *whats)

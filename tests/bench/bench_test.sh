@@ -220,6 +220,22 @@ done
 "$WEFT_BIN" bench pairs --pair 'f32[8] @x2' >"$work/out" 2>"$work/err" && complain "bench pairs: half a pair is taken"
 [ -s "$work/err" ] || complain "bench pairs: half a pair is refused without a word"
 
+# The bus: every way of it, what a script of peers prints, and a script that is not there.
+printf 'import sys\nassert "--bytes" in sys.argv\nprint("slow", 2.5, sep="\\t")\nprint("gone", "skipped: it is not here", sep="\\t")\n' >"$work/peers.py"
+if [ -n "${WEFT_PYTHON:-}" ]; then
+    run bus --bytes 64K --tensors 4 --rounds 1 --json --peers "$work/peers.py"
+    "$WEFT_PYTHON" -c 'import json, sys
+d = json.load(open(sys.argv[1]))
+assert [(x["cast_at"], x["digest"]) for x in d["lines"]] == [("put", False), ("put", True), ("fetch", False), ("fetch", True)]
+assert all(x["put_ms"] > 0 and x["fetch_of_memcpy"] > 0 for x in d["lines"]) and d["gather_ms"] > 0
+assert d["peers"] == [{"peer": "slow", "ms": 2500.0}, {"peer": "gone", "skipped": "skipped: it is not here"}]' "$work/out" ||
+        complain "$what: not the JSON that was expected"
+fi
+"$WEFT_BIN" bench bus --bytes 64K --tensors 4 --rounds 1 --cpu --peers "$work/none.py" >"$work/out" 2>"$work/err" &&
+    complain "bench bus: a script that is not there is taken"
+grep -q 'no such script' "$work/err" || complain "bench bus: a script that is not there is refused without a word"
+grep -q '^put     yes ' "$work/out" || complain "bench bus: the figures of weft are lost with the script"
+
 # The MPI libraries, where they are: what they do is right too, and they leave nothing.
 if [ -x "$WEFT_BUILD_DIR/bench/peer_openmpi" ] && command -v mpirun.openmpi >/dev/null; then
     run reshard -n 4 --sizes 256K --peers "${quick[@]}" --csv; right 60
