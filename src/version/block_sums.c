@@ -4,6 +4,7 @@
 #include "memory/sum.h"
 
 #define CHUNK 65536 /* bytes that are copied before they are summed, so that they are in the cache still */
+#define ROWS 16384  /* bytes that are summed before some of them are copied */
 
 void block_sums_add(const void *bytes, int64_t at, int64_t n, uint64_t *sums)
 {
@@ -41,4 +42,51 @@ void block_sums_load(void *dst, int to, const void *src, int64_t at, int from, i
             block_sums_add(from_at, at + i * in, take * in, sums);
         memory_cast((unsigned char *)dst + i * out, to, from_at, from, (size_t)take);
     }
+}
+
+void block_sums_upto(struct block_sums_walk *w, int64_t end)
+{
+    end = min64(end, w->end);
+    if (!w->sums || end <= w->at)
+        return;
+    block_sums_add(w->array + w->at, w->at, end - w->at, w->sums);
+    w->at = end;
+}
+
+/* From the first byte of operand 1 to behind the last one of what the loops from `loop` on touch. */
+static int64_t reach(const struct memory_tile *t, int loop, int64_t size)
+{
+    for (; loop < t->loops; loop++)
+        size += (t->n[loop] - 1) * t->stride[1][loop];
+    return size;
+}
+
+/* A few rows at a time: loops that reach farther are taken apart, from the outermost one on. */
+static void copy_loops(struct block_sums_walk *w, const struct memory_tile *t, int loop, unsigned char *dst, int to,
+                       int64_t at, int from)
+{
+    int64_t size = (int64_t)weft_dtype_size(from), n = loop < t->loops ? t->n[loop] : 1,
+            stride = loop < t->loops ? t->stride[1][loop] : 0, inner = reach(t, loop + 1, size);
+    int64_t group = inner > ROWS && loop + 1 < t->loops ? 0 : stride ? max64(ROWS / stride, 1) : n;
+    for (int64_t i = 0; i < n && !group; i++)
+        copy_loops(w, t, loop + 1, dst + i * t->stride[0][loop], to, at + i * stride, from);
+    for (int64_t i = 0; i < n && group; i += group) {
+        struct memory_tile part = {.loops = t->loops - loop};
+        int64_t take = min64(group, n - i);
+        for (int k = loop; k < t->loops; k++) {
+            part.n[k - loop] = k == loop ? take : t->n[k];
+            part.stride[0][k - loop] = t->stride[0][k];
+            part.stride[1][k - loop] = t->stride[1][k];
+        }
+        block_sums_upto(w, at + i * stride + (take - 1) * stride + inner);
+        memory_copy(&part, dst + (loop < t->loops ? i * t->stride[0][loop] : 0), to, w->array + at + i * stride, from);
+    }
+}
+
+void block_sums_copy(struct block_sums_walk *w, const struct memory_tile *t, void *dst, int to, int64_t at, int from)
+{
+    if (w->sums)
+        copy_loops(w, t, 0, dst, to, at, from);
+    else
+        memory_copy(t, dst, to, w->array + at, from);
 }

@@ -13,4 +13,15 @@ void block_sums_store(void *dst, int64_t at, int to, const void *src, int from, 
 void block_sums_add(const void *bytes, int64_t at, int64_t n, uint64_t *sums);
 /* Copies n contiguous elements out of a snapshot: those that begin at byte `at` of the array. */
 void block_sums_load(void *dst, int to, const void *src, int64_t at, int from, int64_t n, uint64_t *sums);
+
+/* Copies out of an array, tile by tile, and sums its bytes [at, end) on the way: each once, shortly before it is
+ * copied, so that it comes from memory once. */
+struct block_sums_walk {
+    const unsigned char *array;
+    int64_t at, end;
+    uint64_t *sums; /* NULL: no digests */
+};
+void block_sums_upto(struct block_sums_walk *w, int64_t end); /* sums what stands before `end` and is not summed yet */
+/* Operand 1 of the tile begins at byte `at` of the array. Its strides are not negative. */
+void block_sums_copy(struct block_sums_walk *w, const struct memory_tile *t, void *dst, int to, int64_t at, int from);
 #endif

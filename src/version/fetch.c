@@ -273,13 +273,13 @@ static void copy_steps(const struct attempt *a, const struct reader_piece *p, co
         }
         return;
     }
-    if (sums)
-        block_sums_add(array + lo, lo, hi - lo, sums);
+    struct block_sums_walk w = {array, lo, hi, sums};
     for (size_t i = 0; i < p->nsteps; i++) {
         struct memory_tile t;
         reader_plan_tile(&p->steps[i], &t);
-        memory_copy(&t, dst + p->steps[i].to, to, array + p->steps[i].from, from);
+        block_sums_copy(&w, &t, dst + p->steps[i].to, to, p->steps[i].from, from);
     }
+    block_sums_upto(&w, hi);
 }
 
 static int check_sums(struct attempt *a, struct source *o, const struct reader_piece *p, const uint64_t *sums,
