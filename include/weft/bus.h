@@ -141,6 +141,17 @@ typedef struct weft_subscribe_opts {
      * fetch with WEFT_EINVAL. It must not call this subscriber. NULL: none. */
     int (*progress)(void *arg, int64_t done, int64_t total);
     void *arg;
+    /* Called during fetch, on its thread, when tensor i of the list is staged and its digests fit: in the order of the
+     * list, with its array as weft_pin_data gives it. If the fetch has to begin again, its tensors arrive again,
+     * perhaps of another version. Another value than 0 stops the fetch with WEFT_EINVAL. It must not call this
+     * subscriber. */
+    int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
+    /* The caller's own arrays, for memory that cannot be exchanged: a view for each tensor, dense and in host memory.
+     * Swap copies the staged version into them when all ranks have staged and checked it; weft_pin_data gives them.
+     * Memory for one version is taken, not for two. NULL: none. The arrays must outlive the subscriber. */
+    const weft_view *into;
+    bool direct; /* with `into`: fetch writes into the arrays at once, without staging. From then on weft_use is refused
+                  * until a fetch has succeeded and was swapped: after a failure the arrays are a mixture */
 } weft_subscribe_opts;
 #define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
 
@@ -172,6 +183,19 @@ WEFT_API int weft_subscriber_explain(weft_subscriber *s, bool json, char *buf, s
  * and not swapped. WEFT_ETIMEOUT: there was none in time, and the text says what is missing, or a pin on the version
  * before the live one was not given back. */
 WEFT_API int weft_fetch(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_epoch_step *out);
+/* The same in a thread of the subscriber: the caller goes on. Until weft_fetching_free, verify, explain, fetch, swap
+ * and close of this subscriber are refused with WEFT_EBUSY; weft_use is not. The comm is used by that thread. */
+typedef struct weft_fetching weft_fetching;
+WEFT_API int weft_fetch_start(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_fetching **out);
+/* Whether it is over, and how far it is: bytes that are staged, and of how many. All but f may be NULL. */
+WEFT_API int weft_fetching_test(weft_fetching *f, bool *over, int64_t *done, int64_t *total);
+/* Waits for its end, and returns its result. WEFT_ETIMEOUT: it is not over; the fetch goes on. */
+WEFT_API int weft_fetching_wait(weft_fetching *f, int64_t timeout_ns, weft_epoch_step *out);
+/* Asks it to stop: it fails with WEFT_EINVAL, unless it was over before, and what was live stays live. With a comm it
+ * fails on all ranks. It is over when weft_fetching_wait says so. Any thread may call it. */
+WEFT_API void weft_fetching_cancel(weft_fetching *f);
+/* Cancels it, if it is not over, waits for its end, and frees it. NULL is allowed. */
+WEFT_API void weft_fetching_free(weft_fetching *f);
 /* Makes the staged version live, on all ranks of the comm or on none. WEFT_EINVAL: v is not the one that is staged.
  * After an error that comes before the decision the old version stays live. If this rank cannot learn the decision, it
  * is WEFT_EPEER, and weft_use is refused until a later swap or the next subscription. */
@@ -185,7 +209,7 @@ WEFT_API weft_epoch_step weft_pin_version(const weft_pin *p);
  * *data is NULL and *bytes 0 if the rank holds nothing of it. bytes may be NULL. */
 WEFT_API int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes);
 WEFT_API int weft_pin_meta(const weft_pin *p, char *buf, size_t cap, size_t *len); /* of the version */
-/* Give back all pins first: their memory is gone afterwards. */
+/* Give back all pins first: their memory is gone afterwards. While a fetch runs in the background it does nothing. */
 WEFT_API void weft_subscriber_close(weft_subscriber *s);
 
 #ifdef __cplusplus

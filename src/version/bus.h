@@ -12,6 +12,7 @@
  *     reader_plan.c   from the layouts of both sides: what a reader copies from which rank
  *     subscribe.c     subscribers, pins
  *     fetch.c         which version, and copying it
+ *     fetching.c      the same in the background
  *     swap.c          all ranks or none */
 #ifndef WEFT_VERSION_BUS_H
 #define WEFT_VERSION_BUS_H

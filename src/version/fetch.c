@@ -6,6 +6,8 @@
  * again with the newest version, until the time is over. What does not fit is an error at once. Then the ranks tell
  * each other how it went: all have staged the version, all try again, or all fail with the error of one of them. */
 #define _GNU_SOURCE
+#include "version/fetch.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,11 @@
 #include "rendezvous/deadline.h"
 #include "version/block_sums.h"
 #include "version/part_client.h"
-#include "version/subscribe.h"
 #include "weft/collective.h"
 
 #define AGAIN 1                     /* instead of an error: the version has gone or was torn */
 #define SLICE_NS INT64_C(500000000) /* after which rank 0 tells the others that there is nothing yet */
+#define CANCEL_NS INT64_C(50000000) /* the same in the background, where the caller may cancel */
 #define PAUSE_NS INT64_C(20000000)
 #define TEXT 512 /* bytes of an error that one rank tells the others */
 
@@ -262,7 +264,7 @@ static void copy_steps(const struct attempt *a, const struct reader_piece *p, co
     const weft_subscriber *s = a->s;
     int from = s->theirs->v[p->theirs].layout->dtype, to = s->mine->v[p->mine].layout->dtype;
     int64_t in = (int64_t)weft_dtype_size(from), out = (int64_t)weft_dtype_size(to);
-    unsigned char *dst = a->to->data + s->part.v[p->mine].at;
+    unsigned char *dst = subscribe_place(s, a->to, p->mine);
     const struct reader_step *one = p->steps;
     if (p->nsteps == 1 && (!one->loops || (one->loops == 1 && one->v[1] == out && one->v[2] == in)) &&
         from != WEFT_BOOL) {
@@ -301,6 +303,43 @@ static int check_sums(struct attempt *a, struct source *o, const struct reader_p
     return 0;
 }
 
+static int stopped(const weft_subscriber *s)
+{
+    return error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
+}
+
+/* The last piece of a tensor is staged. */
+static int arrive(const struct attempt *a, size_t tensor)
+{
+    const weft_subscriber *s = a->s;
+    for (int r = 0; r < a->v->ranks; r++) { /* without digests only the generation tells what was torn */
+        const struct source *o = &a->sources[r];
+        if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
+            snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
+            return AGAIN;
+        }
+    }
+    return s->arrived(s->arg, &a->v->version, tensor, subscribe_place(s, a->to, tensor), s->part.v[tensor].bytes)
+               ? stopped(s)
+               : 0;
+}
+
+/* A piece is staged and checked: how far the fetch is. */
+static int tell_caller(struct attempt *a, size_t i)
+{
+    weft_subscriber *s = a->s;
+    const struct reader_piece *p = &s->plan.pieces[i];
+    a->done += p->bytes;
+    s->done = a->done;
+    s->total = s->plan.bytes;
+    if ((s->progress && s->progress(s->arg, a->done, s->plan.bytes)) || s->cancelled)
+        return stopped(s);
+    if (deadline_now() >= a->until)
+        return error_set(WEFT_ETIMEOUT, "set '%s': %lld of %lld bytes were read in time", s->set, (long long)a->done,
+                         (long long)s->plan.bytes);
+    return s->arrived && (i + 1 == s->plan.n || p[1].mine != p->mine) ? arrive(a, p->mine) : 0;
+}
+
 static int copy_piece(struct attempt *a, size_t i)
 {
     weft_subscriber *s = a->s;
@@ -321,13 +360,7 @@ static int copy_piece(struct attempt *a, size_t i)
     if (!err && sums)
         err = check_sums(a, o, p, sums, (size_t)(lo / SCHEMA_BLOCK), (size_t)ceil_div(hi - lo, SCHEMA_BLOCK));
     free(sums);
-    a->done += p->bytes;
-    if (!err && s->progress && s->progress(s->arg, a->done, s->plan.bytes))
-        err = error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
-    if (!err && deadline_now() >= a->until)
-        err = error_set(WEFT_ETIMEOUT, "set '%s': %lld of %lld bytes were read in time", s->set, (long long)a->done,
-                        (long long)s->plan.bytes);
-    return err;
+    return err ? err : tell_caller(a, i);
 }
 
 static int copy_all(struct attempt *a)
@@ -589,6 +622,8 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
                 err = choose(s, &c, w, until, &choice.version);
             if (err == AGAIN && deadline_now() >= until)
                 err = late(s);
+            if (err == AGAIN && s->cancelled)
+                err = stopped(s);
             choice.code = err;
             if (err < 0)
                 snprintf(choice.text, sizeof choice.text, "%.500s", weft_errmsg());
@@ -603,7 +638,9 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
             if (have)
                 catalog_free(&c);
             if (s->rank == 0 || s->ranks == 1)
-                wait_change(s, revision, s->ranks > 1 ? min64(until, deadline_in(SLICE_NS)) : until);
+                wait_change(s, revision,
+                            s->ranks > 1 || s->fetching ? min64(until, deadline_in(s->fetching ? CANCEL_NS : SLICE_NS))
+                                                        : until);
             continue;
         }
         if (!err && s->rank && s->ranks > 1 && !catalog_find(&c, &choice.version)) {
@@ -630,12 +667,15 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
     }
 }
 
-static int check_call(weft_subscriber *s, const char *call, const weft_want *w, int64_t timeout_ns, int64_t *until)
+int fetch_check(weft_subscriber *s, const char *call, const weft_want *w, int64_t timeout_ns, int64_t *until)
 {
     if (!s || !w)
         return error_set(WEFT_EINVAL, "%s: %s is NULL", call, s ? "want" : "the subscriber");
     if (w->kind > WEFT_WANT_NEWER)
         return error_set(WEFT_EINVAL, "%s: there is no want %d", call, (int)w->kind);
+    int err = subscribe_idle(s, call);
+    if (err)
+        return err;
     pthread_mutex_lock(&s->lock);
     bool undecided = s->undecided;
     pthread_mutex_unlock(&s->lock);
@@ -649,7 +689,7 @@ int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t ti
 {
     int64_t until;
     weft_epoch_step v;
-    int err = check_call(s, "weft_subscriber_verify", want, timeout_ns, &until);
+    int err = fetch_check(s, "weft_subscriber_verify", want, timeout_ns, &until);
     if (!err)
         err = find_version(s, want, true, until, &v);
     if (!err && out)
@@ -657,13 +697,19 @@ int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t ti
     return err;
 }
 
+int fetch_run(weft_subscriber *s, const weft_want *w, int64_t until, weft_epoch_step *out)
+{
+    s->done = s->total = 0;
+    return find_version(s, w, false, until, out);
+}
+
 int weft_fetch(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_epoch_step *out)
 {
     int64_t until;
     weft_epoch_step v;
-    int err = check_call(s, "weft_fetch", want, timeout_ns, &until);
+    int err = fetch_check(s, "weft_fetch", want, timeout_ns, &until);
     if (!err)
-        err = find_version(s, want, false, until, &v);
+        err = fetch_run(s, want, until, &v);
     if (!err && out)
         *out = v;
     return err;

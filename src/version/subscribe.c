@@ -15,6 +15,7 @@
 #include "base/forks.h"
 #include "base/math.h"
 #include "base/sized.h"
+#include "layout/layout.h"
 #include "rendezvous/deadline.h"
 #include "weft/collective.h"
 
@@ -60,7 +61,7 @@ static void free_subscriber(weft_subscriber *s)
     directory_unwatch(s->watch);
     directory_close(s->directory);
     for (int i = 0; i < 2; i++) {
-        if (s->buffers[i].data)
+        if (s->buffers[i].data && (!i || s->buffers[i].data != s->buffers[0].data))
             munmap(s->buffers[i].data, (size_t)max64(s->part.bytes, 1));
         free(s->buffers[i].meta);
     }
@@ -71,6 +72,7 @@ static void free_subscriber(weft_subscriber *s)
     schema_part_free(&s->part);
     schema_free(s->mine);
     free(s->sources);
+    free(s->into);
     pthread_cond_destroy(&s->unpinned);
     pthread_mutex_destroy(&s->lock);
     bus_leave(s->bus);
@@ -88,6 +90,31 @@ static int begin(weft_subscriber *s, const weft_bus_tensor *tensors, size_t n)
         err = error_set(WEFT_EUNSUPPORTED, "weft_subscribe: a comm of %d ranks: %d is the most", s->ranks,
                         WEFT_BUS_SWAP_RANKS);
     return err ? err : schema_part(s->mine, s->rank, &s->part);
+}
+
+/* The caller's arrays. */
+static int take_arrays(weft_subscriber *s, const weft_view *views)
+{
+    s->into = calloc(s->mine->n + 1, sizeof *s->into);
+    if (!s->into)
+        return error_nomem();
+    for (size_t i = 0; i < s->mine->n; i++) {
+        const weft_view *v = &views[i];
+        const char *wrong = v->memory != WEFT_MEMORY_HOST           ? "is not in host memory"
+                            : v->strides                            ? "has strides"
+                            : v->reserved[0] || v->reserved[1]      ? "has reserved words"
+                            : !v->data                              ? "is NULL"
+                            : v->bytes < (size_t)s->part.v[i].bytes ? "is too small"
+                            : (uintptr_t)v->data % weft_dtype_size(s->mine->v[i].layout->dtype) ? "is not aligned"
+                                                                                                : NULL;
+        if (!s->part.v[i].bytes)
+            continue;
+        if (wrong)
+            return error_set(v->memory != WEFT_MEMORY_HOST || v->strides ? WEFT_EUNSUPPORTED : WEFT_EINVAL,
+                             "weft_subscribe: tensor '%s': its array %s", s->mine->v[i].name, wrong);
+        s->into[i] = v->data;
+    }
+    return 0;
 }
 
 int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
@@ -125,7 +152,13 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->unpinned, &attr);
     pthread_condattr_destroy(&attr);
+    s->arrived = o.arrived;
+    s->direct = o.direct;
     err = begin(s, tensors, n);
+    if (!err && o.direct && !o.into)
+        err = error_set(WEFT_EINVAL, "weft_subscribe: direct is for arrays of the caller, and there are none");
+    if (!err && o.into)
+        err = take_arrays(s, o.into);
     if (s->ranks > 1) {
         struct error_text kept;
         int32_t mine = err, worst = 0;
@@ -152,7 +185,7 @@ void weft_subscriber_close(weft_subscriber *s)
     char keys[2][RECORD_KEY];
     struct directory_outcome o;
     struct error_text kept;
-    if (!s || s->bus->forks != forks_count())
+    if (!s || s->bus->forks != forks_count() || s->fetching)
         return;
     error_keep(&kept);
     /* A rank that has not learned a decision yet must find it, or find it gone: it is deleted together with the key
@@ -166,31 +199,95 @@ void weft_subscriber_close(weft_subscriber *s)
     free_subscriber(s);
 }
 
-int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out)
+int subscribe_idle(weft_subscriber *s, const char *call)
 {
-    int err = 0;
     pthread_mutex_lock(&s->lock);
-    s->staged = -1;
-    struct subscribe_buffer *b = &s->buffers[s->live == 0];
-    while (b->pins && deadline_now() < until) {
+    bool busy = s->fetching != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return busy ? error_set(WEFT_EBUSY, "%s: set '%s': a fetch runs in the background: wait for it and free it", call,
+                            s->set)
+                : 0;
+}
+
+/* ---- memory ---- */
+
+unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_buffer *b, size_t i)
+{
+    return s->direct ? s->into[i] : b->data + s->part.v[i].at;
+}
+
+/* Waits until none, or neither, of the buffers is pinned. With the lock. */
+static int wait_unpinned(weft_subscriber *s, const int *pins, const int *more, int64_t until)
+{
+    while ((*pins || *more) && deadline_now() < until) {
         struct timespec at = {until / 1000000000, until % 1000000000}; /* deadline_now() is this clock's time */
         pthread_cond_timedwait(&s->unpinned, &s->lock, &at);
     }
-    if (b->pins)
-        err = error_set(WEFT_ETIMEOUT, "set '%s': the version before the live one is pinned %d times still", s->set,
-                        b->pins);
+    return *pins || *more ? error_set(WEFT_ETIMEOUT, "set '%s': %s is pinned %d times still", s->set,
+                                      s->into ? "the live version" : "the version before the live one",
+                                      pins == more ? *pins : *pins + *more)
+                          : 0;
+}
+
+int subscribe_write_begin(weft_subscriber *s, int64_t until)
+{
+    pthread_mutex_lock(&s->lock);
+    s->writing = true;
+    int err = wait_unpinned(s, &s->buffers[0].pins, &s->buffers[1].pins, until);
+    if (err)
+        s->writing = false;
+    pthread_cond_broadcast(&s->unpinned);
     pthread_mutex_unlock(&s->lock);
-    if (!err && !b->data) {
-        void *at =
-            mmap(NULL, (size_t)max64(s->part.bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (at == MAP_FAILED)
-            err = error_set(WEFT_ENOMEM, "set '%s': there is no memory to stage %lld bytes: %s", s->set,
-                            (long long)s->part.bytes, strerror(errno));
-        else
-            b->data = at;
-    }
-    *out = b;
     return err;
+}
+
+void subscribe_write_end(weft_subscriber *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->writing = false;
+    pthread_cond_broadcast(&s->unpinned);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The caller's arrays are about to be written. */
+static int begin_direct(weft_subscriber *s, int64_t until)
+{
+    int err = subscribe_write_begin(s, until);
+    if (err)
+        return err;
+    pthread_mutex_lock(&s->lock);
+    s->mixed = true;
+    pthread_mutex_unlock(&s->lock);
+    subscribe_write_end(s);
+    return 0;
+}
+
+static int take_memory(weft_subscriber *s, struct subscribe_buffer *b)
+{
+    size_t size = (size_t)max64(s->part.bytes, 1);
+    void *at = s->into && s->buffers[0].data
+                   ? s->buffers[0].data
+                   : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return error_set(WEFT_ENOMEM, "set '%s': there is no memory to stage %lld bytes: %s", s->set,
+                         (long long)s->part.bytes, strerror(errno));
+    b->data = at;
+    if (s->into)
+        s->buffers[0].data = at; /* versions live elsewhere: one memory is enough */
+    return 0;
+}
+
+int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out)
+{
+    pthread_mutex_lock(&s->lock);
+    s->staged = -1;
+    struct subscribe_buffer *b = &s->buffers[s->live == 0];
+    int err = s->into ? 0 : wait_unpinned(s, &b->pins, &b->pins, until);
+    pthread_mutex_unlock(&s->lock);
+    *out = b;
+    if (!err && s->direct)
+        return begin_direct(s, until);
+    return err || b->data ? err : take_memory(s, b);
 }
 
 /* ---- mappings ---- */
@@ -247,7 +344,13 @@ int weft_use(weft_subscriber *s, weft_pin **out)
         return error_nomem();
     pthread_mutex_lock(&s->lock);
     int err = 0;
-    if (s->undecided)
+    while (s->writing) /* until swap, or the beginning of a fetch, is done with the arrays */
+        pthread_cond_wait(&s->unpinned, &s->lock);
+    if (s->mixed)
+        err = error_set(WEFT_EBUSY,
+                        "set '%s': a fetch writes into the arrays, or has left a mixture there: fetch and swap first",
+                        s->set);
+    else if (s->undecided)
         err = error_set(WEFT_EPEER,
                         "set '%s': rank %d does not know whether the other ranks of this job have swapped: swap "
                         "again, or subscribe anew",
@@ -291,7 +394,8 @@ int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes
                          : !data ? "data is NULL"
                                  : "there is no such tensor");
     const struct schema_place *at = &p->subscriber->part.v[i];
-    *data = at->bytes ? p->buffer->data + at->at : NULL;
+    const weft_subscriber *s = p->subscriber;
+    *data = !at->bytes ? NULL : s->into ? s->into[i] : p->buffer->data + at->at;
     if (bytes)
         *bytes = at->bytes;
     return 0;
@@ -317,6 +421,9 @@ int weft_subscriber_explain(weft_subscriber *s, bool json, char *buf, size_t cap
                          : !len ? "len"
                                 : "buf");
     struct text t = text_start(buf, cap);
+    int err = subscribe_idle(s, "weft_subscriber_explain");
+    if (err)
+        return err;
     if (json) {
         text_put(&t, "{\"set\": ");
         text_json(&t, s->set);

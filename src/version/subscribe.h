@@ -2,6 +2,8 @@
  * them may be live, the other one is where the next version is staged. */
 #ifndef WEFT_VERSION_SUBSCRIBE_H
 #define WEFT_VERSION_SUBSCRIBE_H
+#include <stdatomic.h>
+
 #include "base/error.h"
 #include "base/vec.h"
 #include "version/bus.h"
@@ -43,6 +45,9 @@ struct weft_subscriber {
     bool only, check;
     int (*progress)(void *arg, int64_t done, int64_t total);
     void *arg;
+    int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
+    void **into; /* the caller's arrays, by tensor; NULL: versions live in the buffers */
+    bool direct; /* fetch writes into them */
     struct schema *mine;
     struct schema_part part;
     struct schema *theirs; /* NULL: none was seen yet */
@@ -64,10 +69,24 @@ struct weft_subscriber {
     pthread_cond_t unpinned;
     /* guarded by the lock: */
     struct subscribe_buffer buffers[2];
-    int live, staged; /* numbers of buffers; -1: none */
-    bool undecided;   /* a swap to the staged version was voted for, and its outcome is not known here */
+    int live, staged;               /* numbers of buffers; -1: none */
+    bool undecided;                 /* a swap to the staged version was voted for, and its outcome is not known here */
+    bool writing;                   /* swap is about to write into the caller's arrays: new pins wait */
+    bool mixed;                     /* a fetch has begun to write into the caller's arrays: there are no pins */
+    struct weft_fetching *fetching; /* NULL: none */
+
+    /* Of the fetch that runs, for other threads: */
+    _Atomic bool cancelled;
+    _Atomic int64_t done, total;
 };
 
+/* Refuses a call while a fetch runs in the background. */
+int subscribe_idle(weft_subscriber *s, const char *call);
+/* Where tensor i is staged in a buffer. */
+unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_buffer *b, size_t i);
+/* Keeps new pins away and waits until all are given back; subscribe_write_end lets them come again. */
+int subscribe_write_begin(weft_subscriber *s, int64_t until);
+void subscribe_write_end(weft_subscriber *s);
 /* The buffer for the next version: waits until its pins are given back. */
 int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out);
 /* Maps a snapshot, or finds its mapping, and closes the file. Valid until subscribe_unmap. */

@@ -120,17 +120,29 @@ static enum outcome look(weft_subscriber *s, const weft_epoch_step *v, int64_t u
 
 /* ---- the call ---- */
 
+/* Into the caller's arrays, while there are no pins. */
+static void write_arrays(const weft_subscriber *s, const struct subscribe_buffer *b)
+{
+    for (size_t i = 0; i < s->mine->n; i++)
+        if (s->part.v[i].bytes)
+            memcpy(s->into[i], b->data + s->part.v[i].at, (size_t)s->part.v[i].bytes);
+}
+
 static int change(weft_subscriber *s, enum outcome o, const char *why)
 {
     int err = 0;
+    if (o == YES && s->into && !s->direct)
+        write_arrays(s, &s->buffers[s->staged]);
     pthread_mutex_lock(&s->lock);
     s->undecided = o == UNKNOWN;
     if (o == YES) {
         s->live = s->staged;
         s->staged = -1;
+        s->mixed = false;
     } else if (o == NO) {
         s->staged = -1;
-        err = error_set(WEFT_EPEER, "set '%s': no rank has swapped, and the old version stays: %.300s", s->set, why);
+        err = error_set(WEFT_EPEER, "set '%s': no rank has swapped, and %s: %.300s", s->set,
+                        s->direct ? "the arrays have a version that is not live" : "the old version stays", why);
     } else
         err = error_set(WEFT_EPEER, "set '%s': rank %d cannot learn whether the others have swapped: %.300s", s->set,
                         s->rank, why);
@@ -163,14 +175,24 @@ static int swap_together(weft_subscriber *s, const weft_epoch_step *v, bool stag
     return change(s, (enum outcome)told, why);
 }
 
-int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
+/* With arrays of the caller: whether all ranks may write into theirs. */
+static int share_ready(weft_subscriber *s, int mine)
 {
-    int64_t until;
-    if (!s || !v)
-        return error_set(WEFT_EINVAL, "weft_swap: %s is NULL", s ? "the version" : "the subscriber");
-    int err = bus_until(s->bus, "weft_swap", timeout_ns, &until);
-    if (err)
-        return err;
+    struct error_text kept;
+    error_keep(&kept);
+    int32_t ready = mine, worst = 0;
+    int err = weft_allreduce(s->comm, &ready, &worst, 1, WEFT_I32, WEFT_MIN);
+    if (!mine && (err || worst))
+        subscribe_write_end(s);
+    if (mine)
+        error_restore(&kept);
+    else if (!err && worst)
+        error_set(worst, "weft_swap: set '%s': another rank of this job cannot swap: %s", s->set, weft_strerror(worst));
+    return mine ? mine : err ? err : worst;
+}
+
+static int swap(weft_subscriber *s, const weft_epoch_step *v, int64_t until)
+{
     pthread_mutex_lock(&s->lock);
     bool staged = s->staged >= 0 && !record_version_compare(&s->buffers[s->staged].version, v),
          undecided = s->undecided;
@@ -183,4 +205,26 @@ int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
         return staged ? change(s, look(s, v, until), "it was not decided before")
                       : error_set(WEFT_EINVAL, "weft_swap: the swap that is not decided is to another version");
     return swap_together(s, v, staged, until);
+}
+
+int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
+{
+    int64_t until;
+    if (!s || !v)
+        return error_set(WEFT_EINVAL, "weft_swap: %s is NULL", s ? "the version" : "the subscriber");
+    int err = subscribe_idle(s, "weft_swap");
+    if (!err)
+        err = bus_until(s->bus, "weft_swap", timeout_ns, &until);
+    if (err)
+        return err;
+    if (!s->into || s->direct)
+        return swap(s, v, until);
+    /* The arrays are free before this rank says that it is ready. */
+    err = subscribe_write_begin(s, until);
+    int all = s->ranks > 1 ? share_ready(s, err) : err;
+    if (all)
+        return all;
+    err = swap(s, v, until);
+    subscribe_write_end(s);
+    return err;
 }
