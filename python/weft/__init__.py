@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ._arrays import Bits, bits
 from ._arrivals import Arrival, Arrivals
-from ._bus import Bus, Pin, Publisher, Subscriber, Version, VersionInfo, bus
+from ._bus import Bus, Fetching, Pin, Publisher, Subscriber, Version, VersionInfo, bus
 from ._checkpoint import CheckpointInfo, checkpoint_rules, reshard_checkpoint
 from ._comm import DEADLINE, FOREVER, Comm, open
 from ._device import DeviceArray
@@ -36,6 +36,7 @@ from ._errors import (
 )
 from ._exchange import Exchange, ExchangeStats, Halo, Message, Round
 from ._exec import Bound, ExecStats, Work
+from ._follow import follow, sync
 from ._info import Info, algorithms, info, transports
 from ._info import version as _version
 from ._jax import from_jax, jax_array, jax_local
@@ -67,6 +68,7 @@ __all__ = [
     "Exchange",
     "ExchangeStats",
     "ExecStats",
+    "Fetching",
     "Fold",
     "Halo",
     "Info",
@@ -104,6 +106,7 @@ __all__ = [
     "bus",
     "checkpoint_rules",
     "collective",
+    "follow",
     "from_jax",
     "from_torch",
     "info",
@@ -115,5 +118,6 @@ __all__ = [
     "open",
     "reshard_checkpoint",
     "spawn",
+    "sync",
     "transports",
 ]

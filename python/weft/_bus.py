@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping as MappingOf
@@ -14,7 +15,7 @@ import numpy as np
 
 from . import _dtypes
 from ._arrays import array_at, memory_for, memory_of
-from ._checkpoint import Call
+from ._checkpoint import Call, show_bar, stop
 from ._comm import Closing, nanoseconds
 from ._convert import layout_text, mesh_text
 from ._errors import ArrayError, BusyError, Error, InvalidError, TimeoutError, check, failure, filled, text_of
@@ -27,7 +28,7 @@ from ._weft import ffi, lib
 if TYPE_CHECKING:
     from ._comm import Comm
 
-__all__ = ["Bus", "Pin", "Publisher", "Subscriber", "Version", "VersionInfo", "bus"]
+__all__ = ["Bus", "Fetching", "Pin", "Publisher", "Subscriber", "Version", "VersionInfo", "bus"]
 
 _LOOK = 0.5  # seconds; between two of them Python looks for signals, so that Ctrl-C ends a wait for a version
 _SLOW = {"refuse": False, "wait": True}
@@ -152,6 +153,18 @@ def _want(want: Union[str, int, None]) -> Any:
     return out
 
 
+def _arrays_into(which: Mapping[str, Layout], into: Mapping[str, Any], rank: int, rank_of: Any) -> Tuple[Any, Any, Any]:
+    """Views of the arrays in which a subscriber's versions live, and what they need."""
+    missing = [n for n, w in which.items() if n not in into and w.local(rank).elements]
+    strange = [n for n in into if n not in which]
+    if missing or strange:
+        raise InvalidError(f"subscribe: into: {_differences(missing, strange)}")
+    arrays = {n: _local(into[n], rank_of) for n in which if n in into}
+    memories = [memory_for(arrays.get(n), w, rank, f"into {n!r}", True) for n, w in which.items()]
+    views, keep = views_of(memories)
+    return views, keep, arrays
+
+
 # ---- the bus ----
 
 
@@ -256,7 +269,10 @@ class Bus(Closing):
         aliases: Optional[Mapping[str, str]] = None,
         digest: bool = True,
         torch: bool = False,
-        progress: Optional[Callable[[int, int], Any]] = None,
+        progress: Union[None, bool, Callable[[int, int], Any]] = None,
+        arrived: Optional[Callable[[Version, str, Any], Any]] = None,
+        into: Optional[Mapping[str, Any]] = None,
+        direct: bool = False,
         rank_of: Optional[Callable[[Any], int]] = None,
     ) -> "Subscriber":
         """Says which tensors of a set this job wants, and how it holds them. The set need not be published yet.
@@ -264,7 +280,13 @@ class Bus(Closing):
         ``layouts`` is as in :meth:`publish`. ``comm`` has the ranks of this job: then verify, fetch, swap and close are collective.
         Without one, this process fetches and swaps alone, as ``rank`` of the layouts. Tensors of the set that are not named are an
         error, unless ``only``. ``aliases`` gives the names in the set of tensors that have another one here. ``torch`` gives tensors
-        of PyTorch. ``progress(done, total)`` is called during a fetch; an exception in it stops the fetch.
+        of PyTorch. ``progress(done, total)`` is called during a fetch; True shows a bar, if stderr is a terminal. ``arrived(version, name, array)``
+        is called for each tensor as soon as it is staged and checked; the array is for this call only. If the fetch has to begin again, all arrive
+        again. An exception in either stops the fetch.
+
+        ``into`` has an array for each tensor, where versions are to live: swap copies into them, when all ranks have staged and checked the
+        version, and waits until no pin is held. With ``direct``, fetch writes into them at once, without memory to stage; :meth:`Subscriber.use` is
+        then refused until a fetch was whole and is swapped.
         """
         given = _names(layouts, "subscribe")
         here = comm.rank if comm is not None else rank
@@ -274,12 +296,20 @@ class Bus(Closing):
         strange = sorted(set(known) - set(which))
         if strange:
             raise InvalidError(f"subscribe: aliases has {', '.join(map(repr, strange))}, which layouts has not")
+        bar = progress is True and sys.stderr is not None and sys.stderr.isatty()
+        heard = show_bar if bar else progress if callable(progress) else None
         opts = ffi.new("weft_subscribe_opts *")
         opts.size = ffi.sizeof("weft_subscribe_opts")
         opts.rank, opts.only, opts.no_check = here, only, not digest
         if comm is not None:
             opts.comm = comm._open().ptr
-        return Subscriber(self, name, which, [known.get(n) for n in which], opts, here, torch, progress, comm)
+        keep: Any = None
+        if into is not None:
+            keep = _arrays_into(which, into, here, rank_of)
+            opts.into, opts.direct = keep[0], direct
+        elif direct:
+            raise InvalidError("subscribe: direct is for arrays of yours: give them as into")
+        return Subscriber(self, name, which, [known.get(n) for n in which], opts, here, torch, _Calls(heard, arrived, bar), comm, keep)
 
     def close(self) -> None:
         """Its publishers and subscribers have to be closed before."""
@@ -467,6 +497,93 @@ class Pin(MappingOf):  # type: ignore[type-arg]
         return f"weft.Pin({len(self._layouts)} tensors, {self.version})"
 
 
+class _Calls(Call):
+    """What hears of a fetch: its progress, and tensors that arrive."""
+
+    def __init__(self, heard: Optional[Callable[[int, int], Any]], arrived: Optional[Callable[[Version, str, Any], Any]], bar: bool) -> None:
+        super().__init__(heard)
+        self.arrived, self.bar = arrived, bar
+        self.names: Sequence[str] = ()
+        self.layouts: Mapping[str, Layout] = {}
+        self.rank, self.torch = 0, False
+
+
+@ffi.def_extern(error=lib.WEFT_EINVAL, onerror=stop)  # type: ignore[untyped-decorator]
+def weft_python_arrived(arg: Any, version: Any, i: int, data: Any, size: int) -> int:
+    """Called by the thread that fetches."""
+    call: _Calls = ffi.from_handle(arg)
+    if call.arrived is not None:
+        name = call.names[i]
+        which = call.layouts[name]
+        array = array_at(call, int(ffi.cast("uintptr_t", data)), which.dtype, which.local(call.rank).shape, call.torch)
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        call.arrived(_version(version), name, array)
+    return 0
+
+
+class Fetching:
+    """A fetch in the background, made by :meth:`Subscriber.start`. Until its end, the subscriber can be used, and nothing else."""
+
+    def __init__(self, subscriber: "Subscriber", ptr: Any) -> None:
+        self._subscriber, self._handle = subscriber, _Handle(ptr, lib.weft_fetching_free, subscriber._owner.handle)
+        self._result: Union[None, Version, BaseException] = None
+        self._far = (0, 0)
+
+    def _look(self) -> Tuple[bool, int, int]:
+        over, done, total = ffi.new("bool *"), ffi.new("int64_t *"), ffi.new("int64_t *")
+        check(lib.weft_fetching_test(self._handle.get(), over, done, total))
+        return bool(over[0]), int(done[0]), int(total[0])
+
+    @property
+    def over(self) -> bool:
+        """Whether :meth:`wait` returns at once."""
+        return self._handle.ptr is None or self._look()[0]
+
+    @property
+    def progress(self) -> Tuple[int, int]:
+        """Bytes that are staged, and of how many; (0, 0) as long as there is no version."""
+        return self._far if self._handle.ptr is None else self._look()[1:]
+
+    def wait(self, timeout: Optional[float] = None) -> Version:
+        """The version that is staged, or what the fetch has failed with. Raises TimeoutError if it is not over in time; then it goes on."""
+        until = None if timeout is None else time.monotonic() + timeout
+        out = ffi.new("weft_epoch_step *")
+        while self._result is None:
+            left = _LOOK if until is None else max(0.0, until - time.monotonic())
+            over = self._look()[0]
+            code = lib.weft_fetching_wait(self._handle.get(), nanoseconds(min(left, _LOOK)), out)
+            error = failure(code) if code else None
+            if over or not isinstance(error, TimeoutError):
+                self._end(error or _version(out))
+            elif until is not None and until <= time.monotonic():
+                raise error
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+    def _end(self, result: Union[Version, BaseException]) -> None:
+        self._far = self._look()[1:]
+        self._handle.close()
+        raised = self._subscriber._heard()
+        self._result = raised if raised is not None else result
+
+    def cancel(self) -> None:
+        """Stops the fetch, and waits until it has. The version that is live stays live."""
+        if self._handle.ptr is not None:
+            lib.weft_fetching_cancel(self._handle.ptr)
+            self._end(InvalidError("the fetch was cancelled"))
+
+    def __enter__(self) -> "Fetching":
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.cancel()
+
+    def __repr__(self) -> str:
+        return f"weft.Fetching({self._subscriber.name!r}, {'over' if self.over else '%d of %d bytes' % self.progress})"
+
+
 class Subscriber(Closing):
     """What :meth:`Bus.subscribe` returns. One thread at a time verifies, fetches, swaps and closes; any thread may use."""
 
@@ -479,19 +596,23 @@ class Subscriber(Closing):
         opts: Any,
         rank: int,
         torch: bool,
-        progress: Optional[Callable[[int, int], Any]],
+        call: _Calls,
         comm: "Optional[Comm]",
+        keep: Any,
     ) -> None:
         self.name, self.rank = name, rank
         self._layouts, self._torch, self._comm = which, torch, comm
-        self._call = Call(progress)
-        self._arg = ffi.new_handle(self._call)
-        if progress is not None:
-            opts.progress, opts.arg = lib.weft_python_progress, self._arg
+        self._call = call
+        call.names, call.layouts, call.rank, call.torch = list(which), which, rank, torch
+        self._arg = opts.arg = ffi.new_handle(call)
+        if call.heard is not None:
+            opts.progress = lib.weft_python_progress
+        if call.arrived is not None:
+            opts.arrived = lib.weft_python_arrived
         tensors, _keep = _tensors(list(which), list(which.values()), [w.dtype for w in which.values()], sources)
         out = ffi.new("weft_subscriber **")
         check(lib.weft_subscribe(bus._handle.get(), name.encode(), tensors, len(which), opts, out))
-        self._owner = _Owner(_Handle(out[0], lib.weft_subscriber_close, bus._handle, comm, self._arg, self._call))
+        self._owner = _Owner(_Handle(out[0], lib.weft_subscriber_close, bus._handle, comm, self._arg, call, keep))
 
     @property
     def _ptr(self) -> Any:
@@ -511,9 +632,16 @@ class Subscriber(Closing):
         except InvalidError:
             return None
 
+    def _heard(self) -> Optional[BaseException]:
+        """What a callback has raised. A bar is wiped."""
+        if self._call.bar:
+            sys.stderr.write("\r\033[K")
+        raised, self._call.raised = self._call.raised, None
+        return raised
+
     def _raise(self, code: int) -> None:
         error = failure(code) if code else None
-        raised, self._call.raised = self._call.raised, None
+        raised = self._heard()
         if raised is not None:
             raise raised
         if error is not None:
@@ -548,6 +676,13 @@ class Subscriber(Closing):
         other threads, too.
         """
         return self._await(lambda w, ns, out: lib.weft_fetch(self._ptr, w, ns, out), _want(want), timeout)
+
+    def start(self, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Fetching:
+        """:meth:`fetch` in the background: ``f = sub.start("newer"); ...; sub.swap(f.wait())``. The progress and arrivals of this subscriber
+        are told by the thread that fetches."""
+        out = ffi.new("weft_fetching **")
+        check(lib.weft_fetch_start(self._ptr, _want(want), _timeout(timeout, lib.WEFT_DEADLINE), out))
+        return Fetching(self, out[0])
 
     def swap(self, version: Version, timeout: Optional[float] = None) -> None:
         """Makes the staged version live, on all ranks of the comm or on none."""

@@ -35,14 +35,14 @@ class Call:
         self.raised: Optional[BaseException] = None
 
 
-def _stop(kind: Any, raised: BaseException, trace: Any) -> None:
+def stop(kind: Any, raised: BaseException, trace: Any) -> None:
     """It is raised again when the library has cleaned up."""
     call: Call = ffi.from_handle(trace.tb_frame.f_locals["arg"])
     call.raised = raised
 
 
 # An interrupt is raised at the very beginning of the function, where it could not be caught inside.
-@ffi.def_extern(error=lib.WEFT_EINVAL, onerror=_stop)  # type: ignore[untyped-decorator]
+@ffi.def_extern(error=lib.WEFT_EINVAL, onerror=stop)  # type: ignore[untyped-decorator]
 def weft_python_progress(arg: Any, done: int, size: int) -> int:
     """Called by the thread that waits in the library: exceptions, an interrupt of the user's too, stop it."""
     call: Call = ffi.from_handle(arg)
@@ -51,7 +51,7 @@ def weft_python_progress(arg: Any, done: int, size: int) -> int:
     return 0
 
 
-def _show_bar(done: int, size: int) -> None:
+def show_bar(done: int, size: int) -> None:
     full = _BAR * done // size if size else _BAR
     sys.stderr.write(f"\r\033[K[{'#' * full}{'.' * (_BAR - full)}] {done / 1e9:.2f} of {size / 1e9:.2f} GB")
     sys.stderr.flush()
@@ -97,7 +97,7 @@ def reshard_checkpoint(
     if dtype is not None and dtype not in _dtypes.CODES:
         raise InvalidError(f"there is no dtype {dtype!r}: {', '.join(_dtypes.CODES)}")
     bar = progress is True or (progress is None and sys.stderr is not None and sys.stderr.isatty())
-    call = Call(_show_bar if bar else progress if callable(progress) else None)
+    call = Call(show_bar if bar else progress if callable(progress) else None)
     handle = ffi.new_handle(call)
     texts = [ffi.new("char[]", f"{name}={number}".encode()) for name, number in (values or {}).items()]
     keep = [ffi.new("const char *[]", texts)]

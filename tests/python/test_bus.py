@@ -185,6 +185,98 @@ def test_progress_and_exceptions(url):
                 sub.fetch(timeout=DEADLINE)
 
 
+def test_background(url):
+    """A fetch that does not stop the reader: how far it is, its result, its end, and tensors as they arrive."""
+    came, gate = [], threading.Event()
+    with weft.bus(url) as b, b.publish("policy", weights(0)) as pub:
+
+        def arrived(version, name, array):
+            gate.wait(DEADLINE)
+            np.testing.assert_array_equal(np.asarray(array), weights(version.step)[name])
+            came.append((version.step, name))
+
+        with b.subscribe("policy", weights(0), arrived=arrived) as sub:
+            with sub.start(timeout=DEADLINE) as f:  # there is no version yet: the end of the block cancels it
+                assert f.progress == (0, 0) and not f.over and "0 of 0" in repr(f)
+                with pytest.raises(weft.TimeoutError):
+                    f.wait(0.01)
+                with pytest.raises(weft.BusyError, match="background"):
+                    sub.fetch(timeout=0)
+            with pytest.raises(weft.InvalidError, match="cancelled"):
+                f.wait()
+            pub.put(1, weights(1))
+            pub.commit(1)
+            f = sub.start("newer", timeout=DEADLINE)
+            assert sub.version is None
+            gate.set()
+            version = f.wait(DEADLINE)
+            assert version.step == 1 and f.over and f.wait() == version and f.progress == (116, 116)
+            assert came == [(1, "embed"), (1, "bias")]
+            sub.swap(version)
+            with sub.use() as w:
+                same(w, 1)
+
+        def wrong(version, name, array):
+            raise ValueError(name)
+
+        with b.subscribe("policy", weights(0), arrived=wrong) as sub:
+            with pytest.raises(ValueError, match="embed"):
+                sub.fetch(timeout=DEADLINE)
+            with pytest.raises(ValueError, match="embed"):
+                sub.start(timeout=DEADLINE).wait(DEADLINE)
+
+
+def test_arrays_of_the_caller(url):
+    mine = {n: np.zeros_like(a) for n, a in weights(0).items()}
+    with weft.bus(url) as b, b.publish("policy", weights(0)) as pub, b.subscribe("policy", mine, into=mine) as sub:
+        for step in (1, 2):
+            pub.put(step, weights(step))
+            pub.commit(step)
+            version = sub.fetch(timeout=DEADLINE)
+            assert mine["bias"][0] == step - 1
+            sub.swap(version)
+            same(mine, step)
+        with sub.use() as w:
+            assert np.shares_memory(w["embed"], mine["embed"])
+        with pytest.raises(weft.InvalidError, match="'bias'"):
+            b.subscribe("policy", mine, into={"embed": mine["embed"]})
+        with pytest.raises(weft.InvalidError, match="into"):
+            b.subscribe("policy", mine, direct=True)
+        with b.subscribe("policy", mine, into=mine, direct=True) as sub2:
+            version = sub2.fetch(timeout=DEADLINE)
+            with pytest.raises(weft.BusyError):
+                sub2.use()
+            sub2.swap(version)
+            same(sub2.use(), 2)
+
+
+def test_one_line_each(url):
+    """weft.sync and weft.follow, in two processes."""
+    trainer = (
+        "import sys, numpy as np, weft\n"
+        "for step in range(1, 4):\n"
+        "    v = weft.sync(sys.argv[1], 'policy', {'w': np.full(4, step, np.float32)}, step, meta={'step': step})\n"
+        "    print(v.step, flush=True)\n"
+        "    sys.stdin.readline()\n"
+    )
+    p = subprocess.Popen([sys.executable, "-c", trainer, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        mine = {"w": np.zeros(4, np.float32)}
+        for step in range(1, 4):
+            assert p.stdout.readline().strip() == str(step)
+            assert weft.follow(url, "policy", mine, timeout=DEADLINE) == (1, step)
+            np.testing.assert_array_equal(mine["w"], step)
+            assert weft.follow(url, "policy", mine) is None  # there is nothing newer
+            p.stdin.write("\n")
+            p.stdin.flush()
+        other = {"w": np.zeros(4, np.float32)}
+        assert p.wait(DEADLINE) == 0
+        assert weft.follow(url, "policy", other) is None  # its versions went with it
+    finally:
+        p.kill()
+        p.wait()
+
+
 def test_async_for(url):
     async def follow(sub, pub):
         seen = []
