@@ -45,6 +45,7 @@ struct told {
         int code, left, list[MOST];
         bool fine;
         char text[700], end[700]; /* of the failure; of the comm that was opened again */
+        char ended[PROCESS_END];  /* how its process ended, if not by an exit with 0; set by the test */
     } rank[MOST];
 };
 
@@ -166,7 +167,7 @@ static void one_life(const struct life *l, int64_t *slowest)
     }
     for (int r = 0; r < l->ranks; r++)
         if (r != l->victim)
-            waitpid(pids[r], NULL, 0);
+            process_end(pids[r], told->rank[r].ended);
     kill(pids[l->victim], SIGKILL);
     waitpid(pids[l->victim], NULL, 0);
     snprintf(name, sizeof name, "rank %d on host h%d", l->victim, l->victim * l->hosts / l->ranks);
@@ -174,10 +175,11 @@ static void one_life(const struct life *l, int64_t *slowest)
         if (r == l->victim)
             continue;
         int64_t after = told->rank[r].knew_at - atomic_load(&told->died_at);
-        if (told->rank[r].code != wanted(l) ||
+        if (*told->rank[r].ended || told->rank[r].code != wanted(l) ||
             (!l->stops && (!strstr(told->rank[r].text, name) || !soon_enough(after))))
-            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s", l->url, l->ranks,
-                     l->hosts, l->victim, l->turn, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text);
+            fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d after %lld ms: %d, %s %s", l->url, l->ranks,
+                     l->hosts, l->victim, l->turn, r, (long long)(after / MS), told->rank[r].code, told->rank[r].text,
+                     told->rank[r].ended);
         if (told->rank[r].left != l->ranks - 1 || !told->rank[r].fine) {
             print_times(l, told);
             fail_msg("%s, %d ranks on %d hosts, %d ends at %d: rank %d sees %d left, the new comm: %s", l->url,

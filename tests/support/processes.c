@@ -80,6 +80,18 @@ pid_t process_fork(unsigned seconds)
     return pid;
 }
 
+const char *process_end(pid_t pid, char *text)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    text[0] = 0;
+    if (WIFSIGNALED(status))
+        snprintf(text, PROCESS_END, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (status)
+        snprintf(text, PROCESS_END, "exit code %d", WEXITSTATUS(status));
+    return text;
+}
+
 int process_do(int (*f)(void *), void *arg)
 {
     fflush(NULL);

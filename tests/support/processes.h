@@ -25,6 +25,11 @@ void process_nothing_left(const char *name);
  */
 pid_t process_fork(unsigned seconds);
 
+/* Waits for a child to end. "" if it exited with 0, otherwise how it ended: "exit code 3", "signal 11 (Segmentation
+ * fault)". In a buffer of PROCESS_END bytes. */
+#define PROCESS_END 80
+const char *process_end(pid_t pid, char *text);
+
 /* Runs f in a child and gives its exit code. */
 int process_do(int (*f)(void *), void *arg);
 
