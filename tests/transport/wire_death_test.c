@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
@@ -196,6 +197,73 @@ static void death_of_an_idle_peer_is_seen(void **state)
     run(3, 2, idle_body, NULL);
 }
 
+/* ---- a peer that ends while both see their mail off ---- */
+
+static void wait_for_sign(struct wire_rank *r, int sign) /* without a call of the wire */
+{
+    int64_t until = clock_now() + PATIENCE;
+    while (!atomic_load(&r->job->signs[sign]) && clock_now() < until)
+        clock_pause(MS / 10);
+    WIRE_CHECK(r, atomic_load(&r->job->signs[sign]));
+}
+
+static void ignore(struct wire_rank *r, int peer, const unsigned char *bytes, size_t n)
+{
+    (void)r, (void)peer, (void)bytes, (void)n;
+}
+
+static void post(struct wire_rank *r, int peer)
+{
+    WIRE_OK(r, r->w->ops->mail(r->w, peer, "m", 1));
+    r->w->ops->flushed(r->w);
+}
+
+static void post_and_end(struct wire_rank *r)
+{
+    atomic_store(&r->job->signs[0], 1);
+    wait_for_sign(r, 1);
+    post(r, 0);
+    atomic_store(&r->job->signs[2], 1);
+    wait_for_sign(r, 3);
+    for (int i = 0; i < 50; i++) /* takes what rank 0 has sent, and answers as far as the wire does */
+        r->w->ops->progress(r->w);
+    atomic_store(&r->job->signs[4], 1);
+    wait_for_sign(r, 5);
+    kill(getpid(), SIGKILL); /* with mail that it has not read: the connection is reset */
+}
+
+/* What comes last from the peer is read when the connection is reset. With a flush of UCX at both ends the answer to
+ * the peer's flush could not be sent, and the peer's answer to this one then ended this process. */
+static void see_off_body(struct wire_rank *r)
+{
+    wire_barrier(r);
+    r->on_mail = ignore;
+    if (r->rank == 1) {
+        post_and_end(r);
+        return;
+    }
+    WIRE_UNTIL(r, atomic_load(&r->job->signs[0]));
+    atomic_store(&r->job->signs[1], 1);
+    wait_for_sign(r, 2);
+    post(r, 1);
+    atomic_store(&r->job->signs[3], 1);
+    wait_for_sign(r, 4);
+    WIRE_OK(r, r->w->ops->mail(r->w, 1, "m", 1));
+    atomic_store(&r->job->signs[5], 1);
+    int64_t until = clock_now() + PATIENCE;
+    for (bool zombie = false; !zombie && process_start(r->job->pids[1], &zombie) && clock_now() < until;)
+        clock_pause(MS / 10);
+    WIRE_UNTIL(r, r->w->ops->gone(r->w, 1) != TRANSPORT_HERE);
+    WIRE_CHECK(r, r->w->ops->gone(r->w, 1) == TRANSPORT_DIED);
+    close_fast(r);
+}
+
+static void peer_may_end_while_both_see_mail_off(void **state)
+{
+    (void)state;
+    run(2, 1, see_off_body, NULL);
+}
+
 /* ---- a peer that stands still ---- */
 
 static void stop_body(struct wire_rank *r)
@@ -359,6 +427,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cancelled_messages_leave_memory_alone),
         cmocka_unit_test(messages_of_a_rank_that_left_arrive),
         cmocka_unit_test(death_of_an_idle_peer_is_seen),
+        cmocka_unit_test(peer_may_end_while_both_see_mail_off),
         cmocka_unit_test(death_amid_messages_is_seen_and_memory_returned),
         cmocka_unit_test(memory_taken_back_from_a_stopped_peer_is_untouched),
     };

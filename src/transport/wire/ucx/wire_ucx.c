@@ -15,7 +15,7 @@
 #define LITERAL(x) #x
 #define STRING(x) LITERAL(x) /* of a macro's value */
 #define MS INT64_C(1000000)
-/* Time within which what was sent must leave this process; on a busy machine connecting takes seconds. */
+/* Time within which peers must have got what was sent; on a busy machine connecting takes seconds. */
 #define LEAVE_NS (5000 * MS)
 #define FAILED_NS (50 * MS) /* the same after a failure, when peers may not read it any more */
 
@@ -56,6 +56,7 @@ static ucs_status_t configure(const struct wire_boot *boot, ucp_config_t **confi
     static const struct setting settings[] = {
         {"CONN_NB", "y", true}, /* connecting to a host that is not there must not block */
         {"PROTO_ENABLE", "n", false},
+        {"FLUSH_WORKER_EPS", "n", false}, /* ucx_mail_flushed says why */
         {"MAX_IOV", "0", true},
         {"MAX_POLL", "1", true},
         {"TX_SEG_SIZE", "64k", true},
@@ -239,35 +240,9 @@ static bool used(struct wire *base, int rank)
     return ucx(base)->peers[rank].used;
 }
 
-static void on_flushed(void *request, ucs_status_t status, void *arg)
-{
-    (void)status;
-    --*(int64_t *)arg;
-    ucp_request_free(request);
-}
-
-/* What was sent leaves this process before the connections are closed; the kernel then delivers it. First it waits for
- * mail that UCX has not finished sending, then for connections that UCX has not flushed. */
 static void leave(struct ucx_wire *w)
 {
-    int64_t open = 0, end = ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS);
-    for (int i = w->used; i >= 0; i = w->peers[i].next)
-        if (!w->peers[i].left && !w->peers[i].lost_ns && !w->peers[i].mail_lost)
-            ucx_mail_word(w, i, UCX_BYE);
-    ucx_end_drain(w, &w->posts, end - ucx_now());
-    /* A flush that does not end in time is cancelled with its connection, which calls on_flushed while `open` still
-     * exists. */
-    for (int i = w->used; i >= 0; i = w->peers[i].next) {
-        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                     .cb.send = on_flushed,
-                                     .user_data = &open};
-        struct ucx_peer *p = &w->peers[i];
-        if (p->ep && !p->lost_ns)
-            open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->ep, &param));
-        if (p->mail_ep && !p->mail_lost)
-            open += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(p->mail_ep, &param));
-    }
-    ucx_end_drain(w, &open, end - ucx_now());
+    ucx_mail_leave(w, ucx_now() + (w->base.failed ? FAILED_NS : LEAVE_NS));
     ucx_end_shut(w);
 }
 

@@ -44,7 +44,7 @@ struct ucx_peer {
     bool cut;    /* this rank has ended the connection after a failure */
     bool cut_us; /* the peer has, or has answered that it knows */
     bool shut;   /* the peer cannot be reached any more, though it lives */
-    bool unsent; /* mail was sent to it since the last flush */
+    bool bidden; /* this rank has said farewell to it, and has had no answer */
     /* After the connection broke or was cut, a fresh one carries mail, and shows whether the peer lives. */
     ucp_ep_h mail_ep;
     bool asked, mail_lost;
@@ -118,8 +118,8 @@ struct ucx_wire {
     int64_t posts;      /* mails that UCX has not finished sending */
     int64_t waited_ns;  /* time spent so far on peers that did not release messages */
     bool unsent;        /* mail was sent since the last flush */
-    int64_t flushes;    /* flushes that are under way */
-    int64_t flushed_ns; /* when the last of them began */
+    int64_t flushes;    /* 1: a flush is under way */
+    int64_t flushed_ns; /* when it began */
     struct ucx_message *kept;
     struct ucx_watch watch;
 };
@@ -170,7 +170,7 @@ void ucx_mail_free(struct ucx_wire *w);  /* when there is no worker any more */
 int ucx_mail(struct wire *w, int peer, const void *bytes, size_t n);
 /* Mail of no bytes, of which the wire takes note itself. */
 enum ucx_word {
-    UCX_BYE,  /* this rank leaves */
+    UCX_BYE,  /* this rank leaves; the answer is UCX_HERE */
     UCX_CUT,  /* it has ended the connection after a failure, and is still there */
     UCX_SHUT, /* it ends all connections after a failure: it cannot be reached any more, and lives */
     UCX_ASK,  /* are you there? */
@@ -179,6 +179,8 @@ enum ucx_word {
 int ucx_mail_word(struct ucx_wire *w, int peer, enum ucx_word word);
 void ucx_mail_look(struct ucx_wire *w); /* now and then: asks peers whose connections broke whether they are there */
 bool ucx_mail_flushed(struct wire *w);
+/* Says farewell to all peers, and waits until they have answered: then they have got all that this rank has sent. */
+void ucx_mail_leave(struct ucx_wire *w, int64_t end);
 bool ucx_mail_fetch(struct wire *w, int *peer, const void **bytes, size_t *n);
 
 /* ---- wire_ucx_end.c ---- */

@@ -57,6 +57,7 @@ void ucx_end_shut(struct ucx_wire *w)
     ucx_mail_close(w);
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         close_now(w, &w->peers[i].ep, end), close_now(w, &w->peers[i].mail_ep, end);
+    ucx_end_drain(w, &w->flushes, end - ucx_now());
     ucp_worker_destroy(w->worker);
     w->worker = NULL;
     ucx_mail_free(w);

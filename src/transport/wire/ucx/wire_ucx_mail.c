@@ -27,6 +27,8 @@ static void note(struct ucx_wire *w, ucp_tag_t tag)
         w->peers[from].cut_us = true;
     if (from >= 0 && word == UCX_SHUT)
         w->peers[from].shut = true;
+    if (from >= 0 && word == UCX_HERE)
+        w->peers[from].bidden = false;
 }
 
 static void on_mail(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *arg)
@@ -90,7 +92,11 @@ static void obey(struct ucx_wire *w, int peer, enum ucx_word word)
 {
     struct ucx_peer *p = &w->peers[peer];
     switch (word) {
-    case UCX_BYE: p->left = true; break;
+    case UCX_BYE:
+        if (!p->lost_ns)
+            (void)ucx_mail_word(w, peer, UCX_HERE);
+        p->left = true;
+        break;
     case UCX_CUT: /* the answer says that no data comes any more */
         if (!p->cut)
             ucx_end_cut(w, peer, 0);
@@ -163,7 +169,7 @@ static int send_packet(struct ucx_wire *w, int peer, const void *bytes, size_t n
         .user_data = l,
     };
     w->posts++;
-    w->unsent = w->peers[peer].unsent = true;
+    w->unsent = true;
     ucp_tag_t tag = UCX_MAIL | (uint64_t)word << UCX_RANK_BITS | (unsigned)w->base.rank;
     ucs_status_ptr_t r = ucp_tag_send_nbx(ep, l->bytes, n, tag, &param);
     if (!UCS_PTR_IS_PTR(r))
@@ -188,11 +194,12 @@ static void on_flushed(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-/* When UCX is done with a mail, the mail may still be in UCX's own buffers until its connection is flushed. Connections
- * without mail are not flushed: a flush of a connection that is being made with a peer that makes no call of weft just
- * now would wait in vain. Over TCP the flush itself would wait in vain, too, because the peer has to answer it. But
- * mail is held up only if the connection is full of messages that the peer does not take, and a peer with messages in
- * flight makes calls of weft. So this rank waits for a flush no longer than FLUSH_NS. */
+/* When UCX is done with a mail, the mail may still be in UCX's own buffers until it is flushed. The worker is flushed,
+ * and not connections: over TCP a connection is flushed by a message that the peer answers, and if the peer ends in the
+ * middle of that, an assertion of UCX (PUT_TX_WAITING_ACK) may end this process. Mail stays in the buffers if the
+ * connection is full of messages that the peer does not take, and a peer with messages in flight makes calls of weft.
+ * A connection that is being made with a peer that makes no call of weft just now would be waited for in vain. So this
+ * rank waits for a flush no longer than FLUSH_NS. */
 bool ucx_mail_flushed(struct wire *base)
 {
     struct ucx_wire *w = (struct ucx_wire *)base;
@@ -200,18 +207,14 @@ bool ucx_mail_flushed(struct wire *base)
         return true;
     if (w->posts)
         return false;
-    for (int i = w->used; i >= 0 && w->unsent; i = w->peers[i].next) {
-        struct ucx_peer *p = &w->peers[i];
+    if (w->unsent && !w->flushes) {
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                      .cb.send = on_flushed,
                                      .user_data = w};
-        ucp_ep_h ep = p->mail_ep ? p->mail_ep : p->ep;
-        if (p->unsent && ep && !p->mail_lost && (p->mail_ep || !p->lost_ns))
-            w->flushes += UCS_PTR_IS_PTR(ucp_ep_flush_nbx(ep, &param));
-        p->unsent = false;
+        w->flushes = UCS_PTR_IS_PTR(ucp_worker_flush_nbx(w->worker, &param));
         w->flushed_ns = ucx_now();
+        w->unsent = false;
     }
-    w->unsent = false;
     return !w->flushes || ucx_now() - w->flushed_ns > FLUSH_NS;
 }
 
@@ -232,5 +235,32 @@ void ucx_mail_look(struct ucx_wire *w)
         p->asked = true;
         if (ucx_mail_word(w, i, UCX_ASK) && !p->mail_ep)
             p->mail_lost = true;
+    }
+}
+
+static bool awaits_answers(const struct ucx_wire *w)
+{
+    for (int i = w->used; i >= 0; i = w->peers[i].next) {
+        const struct ucx_peer *p = &w->peers[i];
+        if (p->bidden && !p->lost_ns && !p->mail_lost && !p->shut)
+            return true;
+    }
+    return false;
+}
+
+void ucx_mail_leave(struct ucx_wire *w, int64_t end)
+{
+    for (int i = w->used; i >= 0; i = w->peers[i].next) {
+        struct ucx_peer *p = &w->peers[i];
+        if (!p->left && !p->lost_ns && !p->mail_lost)
+            p->bidden = !ucx_mail_word(w, i, UCX_BYE);
+    }
+    while ((w->posts || awaits_answers(w) || !ucx_mail_flushed(&w->base)) && ucx_now() < end) {
+        const void *bytes;
+        size_t n;
+        int peer;
+        ucp_worker_progress(w->worker);
+        while (ucx_mail_fetch(&w->base, &peer, &bytes, &n)) { /* peers that leave, too, are answered */
+        }
     }
 }
