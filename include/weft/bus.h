@@ -94,6 +94,33 @@ typedef struct weft_bus_tensor {
     const char *from;          /* subscribe: the tensor's name in the set, if it is another one; otherwise NULL */
 } weft_bus_tensor;
 
+enum weft_want_kind {
+    WEFT_WANT_LATEST = 0, /* the newest version that can be read */
+    WEFT_WANT_STEP,       /* the newest one with this step */
+    WEFT_WANT_AT_LEAST,   /* the newest one, if its step is this one or higher */
+    WEFT_WANT_NEWER       /* the newest one, if it is newer than the version that is live here */
+};
+typedef struct weft_want {
+    enum weft_want_kind kind;
+    int64_t step;
+} weft_want;
+
+/* The tensors of a version, as its publisher has them: names and layouts. Waits for such a version until the timeout.
+ * The list can be given to weft_subscribe, by a job with as many ranks. */
+typedef struct weft_bus_set weft_bus_set;
+WEFT_API int weft_bus_describe(weft_bus *b, const char *set, const weft_want *want, int64_t timeout_ns,
+                               weft_bus_set **out);
+WEFT_API weft_epoch_step weft_bus_set_version(const weft_bus_set *s);
+WEFT_API const weft_bus_tensor *weft_bus_set_tensors(const weft_bus_set *s, size_t *n);
+WEFT_API void weft_bus_set_free(weft_bus_set *s); /* NULL is allowed */
+
+/* Looks for what is wrong with the sets of the directory: versions without holders, holders that cannot be reached or
+ * have other tensors than their records say, publishers that are over, damaged records, what was left behind. `found`
+ * is called with a text for each; wrong: readers suffer from it, otherwise it is worth knowing. The result is an error
+ * only if the directory cannot be read. */
+WEFT_API int weft_bus_check(weft_bus *b, int64_t timeout_ns, void (*found)(void *arg, bool wrong, const char *text),
+                            void *arg);
+
 /* ---- publishing ---- */
 
 typedef struct weft_publish_opts {
@@ -158,17 +185,6 @@ typedef struct weft_subscribe_opts {
 /* The set need not be published yet. Memory for two versions is taken when the first one is fetched. */
 WEFT_API int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
                             const weft_subscribe_opts *opts, weft_subscriber **out);
-
-enum weft_want_kind {
-    WEFT_WANT_LATEST = 0, /* the newest version that can be read */
-    WEFT_WANT_STEP,       /* the newest one with this step */
-    WEFT_WANT_AT_LEAST,   /* the newest one, if its step is this one or higher */
-    WEFT_WANT_NEWER       /* the newest one, if it is newer than the version that is live here */
-};
-typedef struct weft_want {
-    enum weft_want_kind kind;
-    int64_t step;
-} weft_want;
 
 /* Proves before a byte moves that a version has all that this rank needs, and that live holders have it: waits for such
  * a version until the timeout. WEFT_EMISMATCH: the text lists every name that is missing or too many, or whose shape or

@@ -214,6 +214,18 @@ class Bus(Closing):
             for v in out[0 : n[0]]
         ]
 
+    def describe(self, name: str, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Dict[str, Layout]:
+        """The tensors of a version, with the layouts of its publisher: what there is to subscribe to."""
+        out = ffi.new("weft_bus_set **")
+        check(lib.weft_bus_describe(self._handle.get(), name.encode(), _want(want), _timeout(timeout, lib.WEFT_DEADLINE), out))
+        handle, n = _Handle(out[0], lib.weft_bus_set_free), ffi.new("size_t *")
+        tensors = lib.weft_bus_set_tensors(handle.get(), n)
+
+        def text(which: Any) -> str:
+            return filled(lambda buf, cap, length: lib.weft_layout_format(which, buf, cap, length)).decode()
+
+        return {text_of(t.name): layout(text(t.layout)) for t in tensors[0 : n[0]]}
+
     def publish(
         self,
         name: str,

@@ -1,4 +1,4 @@
-/* weft bus: serves a directory, and shows what is in one. */
+/* weft bus: serves a directory, shows what is in one, and moves versions to and from files. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -17,6 +17,7 @@
 #include "bus/bus_server.h"
 #include "bus/directory.h"
 #include "cli/cli.h"
+#include "cli/cmd_bus_data.h"
 #include "cli/cmd_bus_status.h"
 #include "comm/environment.h"
 #include "rendezvous/address.h"
@@ -358,13 +359,57 @@ static int watch(const struct asked *a, struct failure *f)
 
 /* ---- the verb ---- */
 
+/* Which options a word takes, by their letters below. */
+static const struct {
+    const char *name, *options;
+    int least, most; /* words behind it */
+    const char *missing;
+} verbs[] = {
+    {"serve", "lrkmf", 0, 0, ""},
+    {"ls", "jt", 1, 2, "the URL of the directory is missing"},
+    {"watch", "jtac", 1, 2, "the URL of the directory is missing"},
+    {"status", "jt", 1, 1, "the URL of the directory is missing"},
+    {"push", "jtlsdex", 3, 3, "push takes a URL, the name of a set and a checkpoint"},
+    {"pull", "jtsdop", 3, 3, "pull takes a URL, the name of a set and where to write it"},
+    {"doctor", "jt", 1, 1, "the URL of the directory is missing"},
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+/* The first option that was given and that the word does not take. */
+static bool strange(const struct asked *a, const struct cmd_bus_data *d, const char *options)
+{
+    const struct {
+        char letter;
+        bool given;
+    } all[] = {{'l', a->listen != NULL},
+               {'r', a->read_token != NULL},
+               {'k', a->keep != NULL},
+               {'m', a->metrics >= 0},
+               {'f', a->metrics_file != NULL},
+               {'j', a->json},
+               {'t', a->timeout != TIMEOUT_S},
+               {'a', a->after >= 0},
+               {'c', a->count != 0},
+               {'s', d->step >= 0},
+               {'d', d->dtype != NULL},
+               {'e', d->meta != NULL},
+               {'x', d->seconds != 0},
+               {'o', d->to != NULL},
+               {'p', d->force}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].given && !strchr(options, all[i].letter))
+            return true;
+    return false;
+}
+
 int cmd_bus(int argc, char **argv)
 {
-    struct asked a = {.listen = LISTEN, .metrics = -1, .after = -1, .timeout = TIMEOUT_S, .prefix = ""};
+    struct asked a = {.metrics = -1, .after = -1, .timeout = TIMEOUT_S, .prefix = ""};
+    struct cmd_bus_data d = {.step = -1};
     const struct args_option rows[] = {
         {"listen", ARGS_TEXT, "HOST:PORT",
          "serve: where; port 0 lets the system choose one, and a HOST other than loopback lets other machines in "
-         "(default " LISTEN ")",
+         "(default " LISTEN "); push: where other hosts read the version",
          &a.listen, 0, 0},
         {"token-file", ARGS_TEXT, "FILE",
          "the token; serve: the one for publishing (default WEFT_TOKEN, WEFT_TOKEN_FILE)", &a.token, 0, 0},
@@ -375,11 +420,22 @@ int cmd_bus(int argc, char **argv)
          "serve: answer GET /metrics at this port of 127.0.0.1; 0 lets the system choose one", &a.metrics, 0, 65535},
         {"metrics-file", ARGS_TEXT, "FILE", "serve: write the metrics into this file every 5 seconds", &a.metrics_file,
          0, 0},
-        {"json", ARGS_FLAG, NULL, "ls, watch, status: print JSON; watch prints an object a line", &a.json, 0, 0},
+        {"json", ARGS_FLAG, NULL, "print JSON; watch prints an object a line", &a.json, 0, 0},
         {"after", ARGS_INT, "N", "watch: begin after this revision (default: now)", &a.after, 0, INT64_MAX},
         {"count", ARGS_INT, "N", "watch: end after N changes (default: never)", &a.count, 1, INT64_MAX},
         {"timeout", ARGS_INT, "SECONDS",
-         "ls, watch, status: how long to wait for the directory, and with --count for a change", &a.timeout, 1, 86400},
+         "how long to wait for the directory (30), with --count for a change, and in pull for a version", &a.timeout, 1,
+         86400},
+        {"step", ARGS_INT, "N", "push: the step of the version (0); pull: the version with this step (the newest one)",
+         &d.step, 0, INT64_MAX},
+        {"dtype", ARGS_TEXT, "DTYPE", "push, pull: cast floats of 16 bits and more to f16, bf16, f32 or f64", &d.dtype,
+         0, 0},
+        {"meta", ARGS_TEXT, "TEXT", "push: a text for readers", &d.meta, 0, 0},
+        {"seconds", ARGS_INT, "N", "push: end after N seconds (default: on INT, TERM or HUP)", &d.seconds, 1,
+         INT32_MAX},
+        {"to", ARGS_TEXT, "MESH", "pull: write a checkpoint for the ranks of this mesh, as weft checkpoint does", &d.to,
+         0, 0},
+        {"force", ARGS_FLAG, NULL, "pull: replace what is there", &d.force, 0, 0},
         {0}};
     const struct args_verb verb = {
         "bus",
@@ -387,33 +443,56 @@ int cmd_bus(int argc, char **argv)
         "[--metrics PORT] [--metrics-file FILE]\n"
         "ls URL [PREFIX] [--json]\n"
         "watch URL [PREFIX] [--after N] [--count N] [--json]\n"
-        "status URL [--json]",
+        "status URL [--json]\n"
+        "push URL SET CHECKPOINT [--step N] [--dtype DTYPE] [--meta TEXT] [--seconds N] [--listen HOST:PORT] [--json]\n"
+        "pull URL SET OUT [--step N] [--dtype DTYPE] [--to MESH] [--force] [--json]\n"
+        "doctor URL [--json]",
         "Serves the directory in which jobs find each other that do not know each other, and shows what is in one. URL "
         "is\n"
         "tcp:HOST:PORT[/SPACE], file:DIR or etcd:http://HOST:PORT[/SPACE]. The server prints its URL when it is ready, "
-        "and ends on INT, TERM or HUP.",
-        rows, 3};
-    const char *words[3];
+        "and ends on INT, TERM or HUP.\n"
+        "push serves a checkpoint (a safetensors file, a folder of them, or one of weft checkpoint) as a version, as "
+        "long as it runs.\n"
+        "pull writes a version into OUT, a file NAME.safetensors or a folder. doctor says what is wrong, and ends with "
+        "1 "
+        "if something is.",
+        rows, 4};
+    const char *words[4];
     struct failure f = {0};
     int n, code = args_parse(&verb, argc, argv, words, &n);
     if (code)
         return code < 0 ? CLI_OK : code;
-    bool serves = n && !strcmp(words[0], "serve"), lists = n && !strcmp(words[0], "ls"),
-         watches = n && !strcmp(words[0], "watch"), tells = n && !strcmp(words[0], "status");
-    if (!serves && !lists && !watches && !tells)
-        return args_complain(&verb, "expected serve, ls, watch or status");
-    if (serves ? n > 1 : n < 2)
-        return args_complain(&verb, serves ? "serve takes options only" : "the URL of the directory is missing");
-    if (tells && n > 2)
-        return args_complain(&verb, "status takes a URL only");
-    if (serves ? a.json || a.after >= 0 || a.count
-               : a.keep || a.read_token || a.metrics >= 0 || a.metrics_file || strcmp(a.listen, LISTEN) ||
-                     (!watches && (a.after >= 0 || a.count)))
+    int verb_of = 0;
+    while (verb_of < VERBS && (!n || strcmp(words[0], verbs[verb_of].name)))
+        verb_of++;
+    if (verb_of == VERBS)
+        return args_complain(&verb, "expected serve, ls, watch, status, push, pull or doctor");
+    if (n - 1 < verbs[verb_of].least)
+        return args_complain(&verb, "%s", verbs[verb_of].missing);
+    if (n - 1 > verbs[verb_of].most)
+        return args_complain(&verb, n > 2 || verb_of ? "%s takes %d words at most" : "%s takes options only", words[0],
+                             verbs[verb_of].most);
+    if (strange(&a, &d, verbs[verb_of].options))
         return args_complain(&verb, "an option is not one of weft bus %s", words[0]);
-    if (!serves) {
-        a.url = words[1];
-        a.prefix = n > 2 ? words[2] : "";
+    if (d.dtype && strcmp(d.dtype, "f16") && strcmp(d.dtype, "bf16") && strcmp(d.dtype, "f32") &&
+        strcmp(d.dtype, "f64"))
+        return args_complain(&verb, "--dtype is f16, bf16, f32 or f64, not '%s'", d.dtype);
+    d.listen = a.listen;
+    a.listen = a.listen ? a.listen : LISTEN;
+    a.url = d.url = n > 1 ? words[1] : NULL;
+    a.prefix = d.set = n > 2 ? words[2] : "";
+    d.path = n > 3 ? words[3] : NULL;
+    d.token_file = a.token;
+    d.timeout = a.timeout;
+    d.json = a.json;
+    switch (verb_of) {
+    case 0: code = serve(&a, &f); break;
+    case 1: code = list(&a, &f); break;
+    case 2: code = watch(&a, &f); break;
+    case 3: code = status(&a, &f); break;
+    case 4: code = cmd_bus_data_push(&d, &f); break;
+    case 5: code = cmd_bus_data_pull(&d, &f); break;
+    default: code = cmd_bus_data_doctor(&d, &f);
     }
-    code = serves ? serve(&a, &f) : lists ? list(&a, &f) : tells ? status(&a, &f) : watch(&a, &f);
-    return code ? failure_print(&f, "bus") : CLI_OK;
+    return code && *f.text ? failure_print(&f, "bus") : code;
 }

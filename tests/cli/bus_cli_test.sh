@@ -31,8 +31,8 @@ echo short >short
 cp publish open
 chmod 644 open
 
-run 2; says "serve, ls, watch or status"
-run 2 sing; says "serve, ls, watch or status"
+run 2; says "serve, ls, watch, status, push, pull or doctor"
+run 2 sing; says "serve, ls, watch, status, push, pull or doctor"
 run 2 ls; says "URL"
 run 2 ls nonsense:x; says "tcp:HOST:PORT"
 run 2 ls file:nowhere; says "No such file"
@@ -46,7 +46,7 @@ run 2 serve --listen 127.0.0.1:0 --token-file short; says "letters"
 run 2 serve --listen nowhere --token-file publish; says "HOST:PORT"
 run 2 serve --listen 127.0.0.1:0 --token-file publish --read-token-file publish; says "the same"
 run 1 serve --listen 127.0.0.1:0 --token-file publish --keep /nowhere/state; says "/nowhere/state"
-run 2 status tcp:127.0.0.1:1 prefix --token-file publish; says "a URL only"
+run 2 status tcp:127.0.0.1:1 prefix --token-file publish; says "1 words at most"
 run 2 status tcp:127.0.0.1:1 --token-file publish --metrics 0; says "not one of weft bus status"
 run 2 serve --listen 127.0.0.1:0 --token-file publish --metrics 70000; says "metrics"
 "$WEFT_BIN" bus serve --help | grep -q -- --read-token-file || complain "--help does not name the options"

@@ -56,6 +56,9 @@ def test_walk(url):
                     same(w, step)
                     assert not w["embed"].flags.writeable
             assert [v.version.step for v in here.versions("policy")] == [4, 7]  # two are kept
+            assert {n: repr(w) for n, w in here.describe("policy").items()} == {"embed": "f32[4,6] @x1", "bias": "f32[5] @x1"}
+            with pytest.raises(weft.TimeoutError):
+                here.describe("policy", 99, timeout=0)
             assert sub.fetch(4, timeout=DEADLINE).step == 4
             assert sub.fetch(">=5", timeout=DEADLINE).step == 7
             with pytest.raises(weft.TimeoutError):
