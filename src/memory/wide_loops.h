@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "memory/half.h"
+#include "memory/line.h"
 
 enum { STEP = 16 };
 
@@ -303,18 +304,16 @@ static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
 
 /* Rows of n elements. S_as_D casts STEP of them. S_try_D does it faster or, if there is a NaN, does nothing and returns
  * false. NaNs are rare, and to find out that there is none costs less than to select by. The loop has nothing in it
- * that a NaN needs. The last STEP elements of a row are cast first and stored last: some of them are cast twice, and
- * rows may be cast in place. */
+ * that a NaN needs. The end of a row is the end of its last STEP elements: memory is read and written in order, no byte
+ * is written twice, and rows may be cast in place. */
 #define WIDE_ROWS(S, D)                                                                                     \
     static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
     {                                                                                                       \
-        unsigned char *d = dst;                                                                             \
+        unsigned char *d = dst, last[STEP * size_##D];                                                      \
         const unsigned char *s = src;                                                                       \
         for (; rows; rows--, d += dstep, s += sstep) {                                                      \
             if (n >= STEP) {                                                                                \
-                unsigned char last[STEP * size_##D];                                                        \
-                if (n % STEP)                                                                               \
-                    S##_as_##D(last, s + (n - STEP) * size_##S);                                            \
+                const size_t rest = n % STEP * size_##D;                                                    \
                 for (size_t i = 0; i + STEP <= n;) {                                                        \
                     while (i + STEP <= n && S##_try_##D(d + i * size_##D, s + i * size_##S))                \
                         i += STEP;                                                                          \
@@ -323,8 +322,10 @@ static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
                         i += STEP;                                                                          \
                     }                                                                                       \
                 }                                                                                           \
-                if (n % STEP)                                                                               \
-                    memcpy(d + (n - STEP) * size_##D, last, sizeof last);                                   \
+                if (rest) {                                                                                 \
+                    S##_as_##D(last, s + (n - STEP) * size_##S);                                            \
+                    memory_copy_ascending(d + n * size_##D - rest, last + sizeof last - rest, rest);        \
+                }                                                                                           \
             } else if (n >= 8) {                                                                            \
                 WIDE_ENDS(S, D, 8);                                                                         \
             } else if (n >= 4) {                                                                            \
@@ -638,30 +639,28 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
             store_##T(d, r);                                                                                      \
     }
 
-/* As in WIDE_ROWS, the last STEP elements are folded first and stored last: dst may be one of the runs. */
+/* The end as in WIDE_ROWS: dst may be one of the runs. */
 #define WIDE_TRIES(op, T, wide_out, wide, ways)                                  \
     while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by)) \
     at += STEP
 #define WIDE_FOLD(op, T)                                                                                          \
     static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
     {                                                                                                             \
-        const unsigned char *p[OPS_WAYS];                                                                         \
+        const unsigned char *p[OPS_WAYS] = {in[0]};                                                               \
         unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                          \
-        const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP;                                            \
+        const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP * dsize;                                    \
         for (int k = 0; k < ways; k++)                                                                            \
             p[k] = in[k];                                                                                         \
         if (n < STEP) {                                                                                           \
             memset(pad, 0, sizeof pad);                                                                           \
             for (int k = 0; k < ways; k++) {                                                                      \
-                wide_copy(pad[k], p[k], n *(k < wide ? 4 : size_##T));                                            \
+                memory_copy_ascending(pad[k], p[k], n *(k < wide ? 4 : size_##T));                                \
                 p[k] = pad[k];                                                                                    \
             }                                                                                                     \
             op##_##T##_step(last, wide_out, p, 0, wide, ways, by);                                                \
-            wide_copy(d, last, n *dsize);                                                                         \
+            memory_copy_ascending(d, last, n *dsize);                                                             \
             return;                                                                                               \
         }                                                                                                         \
-        if (rest)                                                                                                 \
-            op##_##T##_step(last, wide_out, p, n - STEP, wide, ways, by);                                         \
         for (size_t at = 0; at + STEP <= n;) {                                                                    \
             if (ways == 4 && !wide && !wide_out)                                                                  \
                 WIDE_TRIES(op, T, false, 0, 4);                                                                   \
@@ -676,30 +675,11 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
                 at += STEP;                                                                                       \
             }                                                                                                     \
         }                                                                                                         \
-        if (rest)                                                                                                 \
-            memcpy(d + (n - STEP) * dsize, last, STEP * dsize);                                                   \
+        if (rest) {                                                                                               \
+            op##_##T##_step(last, wide_out, p, n - STEP, wide, ways, by);                                         \
+            memory_copy_ascending(d + n * dsize - rest, last + STEP * dsize - rest, rest);                        \
+        }                                                                                                         \
     }
-
-/* Less than STEP elements: two copies of a power of two each, which may overlap. */
-RAW_INLINE void wide_copy(unsigned char *d, const unsigned char *s, size_t bytes)
-{
-#define WIDE_COPY(most)                      \
-    if (bytes >= (most)) {                   \
-        unsigned char a[most], b[most];      \
-        memcpy(a, s, most);                  \
-        memcpy(b, s + bytes - (most), most); \
-        memcpy(d, a, most);                  \
-        memcpy(d + bytes - (most), b, most); \
-        return;                              \
-    }
-    WIDE_COPY(32)
-    WIDE_COPY(16)
-    WIDE_COPY(8)
-    WIDE_COPY(4)
-    WIDE_COPY(2)
-    WIDE_COPY(1)
-#undef WIDE_COPY
-}
 
 #ifndef WIDE_QUICK
 #define wide_quick_min wide_min
