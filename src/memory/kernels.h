@@ -11,7 +11,7 @@
 
 #define KERNELS_PLAIN 0  /* scalar C */
 #define KERNELS_BASE 1   /* what every processor of the architecture has: NEON, or SSE2 */
-#define KERNELS_BF16 2   /* AArch64 with instructions for bf16 and for sums of f16 */
+#define KERNELS_BF16 2   /* AArch64 with instructions for bf16 */
 #define KERNELS_AVX2 2   /* x86-64 with AVX2 and F16C */
 #define KERNELS_AVX512 3 /* and AVX-512 F, BW, DQ, VL */
 

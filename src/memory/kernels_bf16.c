@@ -1,4 +1,4 @@
-/* The kernels for AArch64 with the bf16 and fp16fml extensions (Neoverse V1 and N2 on). */
+/* The kernels for AArch64 with the bf16 extension (Neoverse V1 and N2 on). */
 #include "memory/kernels.h"
 
 #if defined(__aarch64__)
@@ -10,11 +10,11 @@
 #define KERNELS_NAME "bf16"
 #define KERNELS_LEVEL KERNELS_BF16
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("bf16,fp16fml"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("bf16"))), apply_to = function)
 #include "memory/kernels_body.h"
 #pragma clang attribute pop
 #else
-#pragma GCC target("arch=armv8.2-a+bf16+fp16fml")
+#pragma GCC target("arch=armv8.2-a+bf16")
 #include "memory/kernels_body.h"
 #endif
 #endif

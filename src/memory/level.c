@@ -29,8 +29,8 @@ static _Atomic(const struct kernels *) in_use;
 #if defined(__aarch64__)
 static int best(void)
 {
-    const unsigned long fhm = 1ul << 23, bf16 = 1ul << 14; /* HWCAP_ASIMDFHM, HWCAP2_BF16: older headers lack one */
-    return (getauxval(AT_HWCAP) & fhm) && (getauxval(AT_HWCAP2) & bf16) ? KERNELS_BF16 : KERNELS_BASE;
+    const unsigned long bf16 = 1ul << 14; /* HWCAP2_BF16, which older headers lack */
+    return getauxval(AT_HWCAP2) & bf16 ? KERNELS_BF16 : KERNELS_BASE;
 }
 #elif defined(__x86_64__)
 /* __builtin_cpu_supports also checks that the system saves the registers. Not every compiler knows F16C by name. */

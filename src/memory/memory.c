@@ -211,6 +211,8 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
     int64_t most = at_once ? INT64_MAX : fit;
+    const bool one_nan = f.narrow && op != WEFT_MIN && op != WEFT_MAX;
+    const uint64_t mode = one_nan ? ops_nan_begin() : OPS_NAN;
     while (fold_next(&f, t, most)) {
         size_t len = (size_t)f.span.len;
         void *direct = f.rows ? f.to_place : span_direct(&f.nest, &f.span, dst, t->stride[0], size);
@@ -235,6 +237,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
         else if (value != direct)
             memcpy(direct, value, len * size);
     }
+    ops_nan_end(mode);
 }
 
 memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,

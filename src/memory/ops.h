@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define OPS_WAYS 8
+#define OPS_NAN (UINT64_C(1) << 25) /* in the control register of floats: default NaNs */
 
 /* dst[i] = in[0][i] op in[1][i] op ... from the left, for n elements of 2 to OPS_WAYS runs. dst may be one of
  * them. A NaN that sum or prod gives is always the same one (quiet, positive), so that results do not depend on
@@ -17,6 +18,28 @@ typedef void ops_loop(void *dst, const void *const *in, int ways, size_t n);
  * are f32 (0, 1 or all of them); wide_out: dst is f32 and nothing is rounded. dst may be a run of its own dtype, or
  * in[0]. */
 typedef void ops_narrow_loop(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n);
+
+/* From begin to end, sums and products of this thread that are NaN are the quiet positive one on AArch64. To switch
+ * takes as long as some dozen vectors of a sum, and nothing if it is switched already. */
+static inline uint64_t ops_nan_begin(void)
+{
+    uint64_t was = OPS_NAN;
+#if defined(__aarch64__)
+    __asm__ volatile("mrs %0, fpcr" : "=r"(was));
+    if (!(was & OPS_NAN))
+        __asm__ volatile("msr fpcr, %0" : : "r"(was | OPS_NAN) : "memory");
+#endif
+    return was;
+}
+
+static inline void ops_nan_end(uint64_t was)
+{
+#if defined(__aarch64__)
+    if (!(was & OPS_NAN))
+        __asm__ volatile("msr fpcr, %0" : : "r"(was) : "memory");
+#endif
+    (void)was;
+}
 
 /* dst[i] = src[i] / div */
 typedef void ops_divide_loop(void *dst, const void *src, int64_t div, size_t n);

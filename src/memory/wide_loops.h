@@ -591,8 +591,8 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
 
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
  * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. The first
- * `wide` runs are f32. */
-#define WIDE_STEPS(op, T, any, take, load, exact, end, quick)                                                     \
+ * `wide` runs are f32. `sure`: the processor makes the right NaN by itself (ops_nan_begin). */
+#define WIDE_STEPS(op, T, any, take, load, exact, end, quick, sure)                                               \
     RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,    \
                                    int wide, int ways, float by)                                                  \
     {                                                                                                             \
@@ -609,7 +609,7 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
             else                                                                                                  \
                 take##_##T(r, in[k] + at * size_##T);                                                             \
         wide_scale(r, by);                                                                                        \
-        if (wide_any_nan(r))                                                                                      \
+        if (!(sure) && wide_any_nan(r))                                                                           \
             return false;                                                                                         \
         if (wide_out)                                                                                             \
             store_f32(d + at * 4, r);                                                                             \
@@ -643,7 +643,7 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
 #define WIDE_TRIES(op, T, wide_out, wide, ways)                                  \
     while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by)) \
     at += STEP
-#define WIDE_FOLD(op, T)                                                                                          \
+#define WIDE_FOLD(op, T, sure)                                                                                    \
     static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
     {                                                                                                             \
         const unsigned char *p[OPS_WAYS] = {in[0]};                                                               \
@@ -661,11 +661,16 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
             memory_copy_ascending(d, last, n *dsize);                                                             \
             return;                                                                                               \
         }                                                                                                         \
+        const uint64_t mode = (sure) ? ops_nan_begin() : 0;                                                       \
         for (size_t at = 0; at + STEP <= n;) {                                                                    \
             if (ways == 4 && !wide && !wide_out)                                                                  \
                 WIDE_TRIES(op, T, false, 0, 4);                                                                   \
             else if (ways == 2 && !wide && !wide_out)                                                             \
                 WIDE_TRIES(op, T, false, 0, 2);                                                                   \
+            else if (ways == 3 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 3);                                                                   \
+            else if (ways == 8 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 8);                                                                   \
             else if (wide == ways && !wide_out)                                                                   \
                 WIDE_TRIES(op, T, false, OPS_WAYS, ways);                                                         \
             else                                                                                                  \
@@ -679,8 +684,13 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
             op##_##T##_step(last, wide_out, p, n - STEP, wide, ways, by);                                         \
             memory_copy_ascending(d + n * dsize - rest, last + STEP * dsize - rest, rest);                        \
         }                                                                                                         \
+        if (sure)                                                                                                 \
+            ops_nan_end(mode);                                                                                    \
     }
 
+#ifndef WIDE_ONE_NAN
+#define WIDE_ONE_NAN false
+#endif
 #ifndef WIDE_QUICK
 #define wide_quick_min wide_min
 #define wide_quick_max wide_max
@@ -697,20 +707,20 @@ WIDE_TAKE(take_max, f32, load_f32, wide_max(r[i], x[i]))
 
 /* In a sum or product a NaN need not become quiet first: the NaN of the result is always the same. `any` loads NaNs as
  * they are, or quiet. */
-#define WIDE_END(op, T, any, quick)                                           \
-    WIDE_TAKE(quick_##op, T, any, wide_quick_##op(r[i], x[i]))                \
-    WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))                  \
-    WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same, quick) \
-    WIDE_FOLD(op, T)
-#define WIDE_OTHERS(T, any, least, most)                                         \
-    WIDE_TAKE(take_prod, T, any, r[i] * x[i])                                    \
-    WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan, wide_none) \
-    WIDE_FOLD(prod, T)                                                           \
-    WIDE_END(min, T, any, least)                                                 \
+#define WIDE_END(op, T, any, quick)                                                  \
+    WIDE_TAKE(quick_##op, T, any, wide_quick_##op(r[i], x[i]))                       \
+    WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))                         \
+    WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same, quick, false) \
+    WIDE_FOLD(op, T, false)
+#define WIDE_OTHERS(T, any, least, most)                                                       \
+    WIDE_TAKE(take_prod, T, any, r[i] * x[i])                                                  \
+    WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan, wide_none, WIDE_ONE_NAN) \
+    WIDE_FOLD(prod, T, WIDE_ONE_NAN)                                                           \
+    WIDE_END(min, T, any, least)                                                               \
     WIDE_END(max, T, any, most)
-#define WIDE_FOLDS(T, any, least, most)                                       \
-    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, wide_none) \
-    WIDE_FOLD(sum, T)                                                         \
+#define WIDE_FOLDS(T, any, least, most)                                                     \
+    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, wide_none, WIDE_ONE_NAN) \
+    WIDE_FOLD(sum, T, WIDE_ONE_NAN)                                                         \
     WIDE_OTHERS(T, any, least, most)
 
 #ifdef WIDE_TO_BF16
@@ -757,16 +767,7 @@ WIDE_F64_END(min)
 WIDE_F64_END(max)
 #endif
 
-#ifdef WIDE_ADD_F16
-RAW_INLINE void take_sum_f16(wide_f *r, const unsigned char *p)
-{
-    wide_h h[WIDE_HALVES];
-    wide_load16(h, p);
-    wide_add_f16(r, h);
-}
-#else
 WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
-#endif
 WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])

@@ -172,6 +172,8 @@ static inline void wide_to_f16(wide_h *h, const wide_f *x)
         h[i] = (wide_h)vcvt_high_f16_f32(vcvt_f16_f32((float32x4_t)x[2 * i]), (float32x4_t)x[2 * i + 1]);
 }
 
+#define WIDE_ONE_NAN true /* see ops_nan_begin */
+
 /* These order -0 below +0 and give a NaN if there is one, but not the NaN that weft defines. */
 #define WIDE_QUICK
 static inline wide_f wide_quick_min(wide_f a, wide_f b)
@@ -218,17 +220,6 @@ static inline void wide_to_bf16(wide_h *h, const wide_f *x)
     for (int i = 0; i < 2; i++) {
         __asm__("bfcvtn %0.4h, %1.4s" : "=w"(h[i]) : "w"(x[2 * i]));
         __asm__("bfcvtn2 %0.8h, %1.4s" : "+w"(h[i]) : "w"(x[2 * i + 1]));
-    }
-}
-
-/* x + 1 * h, exact before its one rounding. */
-#define WIDE_ADD_F16
-static inline void wide_add_f16(wide_f *x, const wide_h *h)
-{
-    const wide_h one = (wide_h)vdupq_n_u16(0x3c00);
-    for (int i = 0; i < 2; i++) {
-        __asm__("fmlal %0.4s, %1.4h, %2.4h" : "+w"(x[2 * i]) : "w"(h[i]), "w"(one));
-        __asm__("fmlal2 %0.4s, %1.4h, %2.4h" : "+w"(x[2 * i + 1]) : "w"(h[i]), "w"(one));
     }
 }
 #endif

@@ -285,6 +285,40 @@ static void divisions_match_the_plain_kernels(void **state)
             }
 }
 
+/* A NaN of the caller plus 1. */
+static uint32_t callers_nan(void)
+{
+    const uint32_t bits = 0xffc01234;
+    volatile float x;
+    float y;
+    uint32_t after;
+    memcpy(&y, &bits, sizeof y);
+    x = y;
+    y = x + 1;
+    memcpy(&after, &y, sizeof after);
+    return after;
+}
+
+/* Sums may change how the processor makes NaNs only for themselves. */
+static void sums_leave_the_callers_nans_alone(void **state)
+{
+    (void)state;
+    static uint16_t a[MOST], b[MOST], sum[MOST];
+    const int64_t stride[] = {2};
+    const uint32_t before = callers_nan();
+    for (int64_t n = 1; n <= MOST; n++) {
+        const struct memory_tile t = {.loops = 1, .n = {n}, .stride = {{2}, {2}}};
+        const struct memory_term terms[] = {{a, WEFT_BF16, stride}, {b, WEFT_BF16, stride}};
+        const void *runs[] = {a, b};
+        memory_fold(&t, sum, WEFT_BF16, 0, WEFT_F32, WEFT_SUM, 0, terms, 2);
+        assert_int_equal(callers_nan(), before);
+        for (int k = 0; k < nlevels; k++)
+            if (levels[k]->narrow[WEFT_SUM][WEFT_BF16])
+                levels[k]->narrow[WEFT_SUM][WEFT_BF16](sum, false, runs, 0, 2, 1, (size_t)n);
+        assert_int_equal(callers_nan(), before);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +328,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(folds_match_the_plain_kernels),
         cmocka_unit_test(narrow_folds_match_the_plain_kernels),
         cmocka_unit_test(divisions_match_the_plain_kernels),
+        cmocka_unit_test(sums_leave_the_callers_nans_alone),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, find_levels, NULL));
 }
