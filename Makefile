@@ -43,6 +43,11 @@ test-python: ## install the Python package, PyTorch and JAX into build/python an
 	@bash cmake/setup.sh python
 	@bash cmake/python.sh
 
+test-pages: ## the pages of weft plan --html and weft sim --html in chromium, headless; says why where it cannot
+	@$(configure)
+	@$(build)
+	@bash tests/cli/pages.sh $(BUILD)/weft
+
 test-gpu: ## the tests on this machine's GPU, also under MPS and compute-sanitizer; says why where it cannot
 	@bash cmake/test_gpu.sh || [ $$? -eq 77 ]
 

@@ -7,7 +7,8 @@
 
 #include "cli/cli.h"
 #include "cli/move/layout_pair.h"
-#include "cli/move/traffic_picture.h"
+#include "foresee/page.h"
+#include "foresee/traffic_picture.h"
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/json_write.h"
@@ -18,7 +19,7 @@
 
 struct options {
     int64_t rank, bucket, per_host;
-    const char *algorithm;
+    const char *algorithm, *html;
     bool all, json, svg;
 };
 
@@ -215,6 +216,24 @@ static int print_all(const struct survey *s, const struct options *o, const char
     return code;
 }
 
+static int write_page(const struct options *o, const char *src, const char *dst, struct failure *why)
+{
+    struct scene scene = {0};
+    struct scene_run run = {0};
+    struct scene_how how = {.bucket = o->bucket, .algorithm = o->algorithm};
+    int code = machine_file_open("plain", &how.machine, why);
+    how.machine.ranks_per_host = o->per_host;
+    if (!code)
+        code = scene_add(&scene, src, dst, why);
+    if (!code)
+        code = scene_lower(&scene, &how, &run, why);
+    if (!code)
+        code = page_write(o->html, &(struct page){src, dst, &scene, &run, NULL}, why);
+    scene_run_free(&run);
+    scene_free(&scene);
+    return code;
+}
+
 int cmd_plan(int argc, char **argv)
 {
     struct options o = {.rank = -1};
@@ -229,9 +248,11 @@ int cmd_plan(int argc, char **argv)
         {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
         {"svg", ARGS_FLAG, NULL, "print a picture of the bytes between each pair of ranks instead, as SVG", &o.svg, 0,
          0},
+        {"html", ARGS_TEXT, "FILE", "also write a page with pictures to FILE", &o.html, 0, 0},
         {0}};
     const struct args_verb verb = {
-        "plan", "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json | --svg]",
+        "plan",
+        "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json | --svg] [--html FILE]",
         "Lowers a pair of layouts for all ranks, without data. Shows how many bytes move, the fewest possible, how "
         "evenly\n"
         "the ranks share the work, and the bytes between each pair of ranks. BYTES may end in K, M, G or T.",
@@ -260,8 +281,10 @@ int cmd_plan(int argc, char **argv)
                            TRAFFIC_PICTURE_RANKS, s.pair.world);
     if (!code)
         code = survey_all(&s, &why);
+    if (!code && o.html)
+        code = write_page(&o, words[0], words[1], &why);
     if (!code && o.svg)
-        traffic_picture_print(stdout, s.traffic, s.ntraffic, s.pair.world);
+        traffic_picture_print(stdout, s.traffic, s.ntraffic, s.pair.world, "bytes from rank to rank");
     else if (!code)
         code = print_all(&s, &o, words[0], words[1], &why);
     if (code)

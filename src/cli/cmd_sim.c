@@ -5,13 +5,15 @@
 #include "cli/cli.h"
 #include "foresee/changes.h"
 #include "foresee/models.h"
+#include "foresee/page.h"
 #include "foresee/story.h"
+#include "foresee/time_picture.h"
 #include "tool/args.h"
 
 struct options {
-    const char *machine, *table, *plan, *model, *from, *to;
+    const char *machine, *table, *plan, *model, *from, *to, *html;
     struct scene_how how;
-    bool json, machines, show, what_if, apart;
+    bool json, svg, machines, show, what_if, apart;
 };
 
 static int list(void)
@@ -72,7 +74,11 @@ static int simulate(struct options *o, const char *src, const char *dst, struct 
         code = scene_simulate(&s, &o->how, &r, why);
     if (!code && o->what_if)
         code = changes_try(&c, &s, &o->how, &r, why);
-    if (!code)
+    if (!code && o->html)
+        code = page_write(o->html, &(struct page){src, dst, &s, &r, &c}, why);
+    if (!code && o->svg)
+        time_picture_print(stdout, &r.graph, &r.events);
+    else if (!code)
         print(o, src, dst, &s, &r, &c);
     changes_free(&c);
     scene_run_free(&r);
@@ -99,6 +105,8 @@ int cmd_sim(int argc, char **argv)
         {"apart", ARGS_FLAG, NULL, "lower tensors with the same layouts one by one, which takes longer", &o.apart, 0,
          0},
         {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
+        {"html", ARGS_TEXT, "FILE", "also write a page with pictures to FILE", &o.html, 0, 0},
+        {"svg", ARGS_FLAG, NULL, "print a picture of the time line instead, as SVG", &o.svg, 0, 0},
         {"list", ARGS_FLAG, NULL, "list the machines and models that weft knows", &o.machines, 0, 0},
         {"show", ARGS_FLAG, NULL, "print the machine as a file, to begin one's own with", &o.show, 0, 0},
         {0}};
@@ -123,6 +131,8 @@ int cmd_sim(int argc, char **argv)
         return args_complain(&verb, "two layouts are needed, SRC and DST, or one of --table, --plan and --model");
     if (o.model ? !o.from || !o.to : o.from || o.to)
         return args_complain(&verb, "--model, --from and --to go together");
+    if (o.json && o.svg)
+        return args_complain(&verb, "--json and --svg exclude each other");
     struct failure why;
     code = o.show ? show(&o, &why) : simulate(&o, words[0], words[1], &why);
     if (code)

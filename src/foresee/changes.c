@@ -165,7 +165,7 @@ void changes_json(struct json *j, const struct changes *c)
     for (size_t i = 0; i < c->all.n; i++) {
         json_write_open(j, NULL, '{', true);
         json_write_text(j, "change", c->all.v[i].what);
-        json_write_real(j, "time_ns", c->all.v[i].total);
+        json_write_int(j, "time_ns", (int64_t)(c->all.v[i].total + 0.5));
         json_write_close(j, '}');
     }
     json_write_close(j, ']');

@@ -39,7 +39,7 @@ struct sim {
     VEC(struct fair_flow *) flows; /* each is the first member of a struct flow */
     VEC(struct flow *) spare;
     VEC(struct arrival) heap;
-    double now;
+    double now, window; /* window: the least, while many flows are under way */
     bool changed, failed;
 };
 
@@ -251,7 +251,7 @@ static void run(struct sim *s)
         /* What ends at nearly the same time ends together. */
         double reach = next * (1 + 1e-9) + 1e-4;
         if (s->flows.n > EVENTS_EXACT)
-            reach = fmax(reach, next * (1 + EVENTS_GRAIN));
+            reach = fmax(reach, next + fmax(next * EVENTS_GRAIN, s->window));
         advance(s, next, reach);
     }
 }
@@ -279,6 +279,8 @@ static bool open_sim(struct sim *s)
     s->out->span = calloc(n + 1, sizeof *s->out->span);
     if (!s->fair || !s->channels || !s->ranks || !s->waits || !s->after || !s->out->span)
         return false;
+    uint32_t link;
+    s->window = graph_bound(g, &link) * EVENTS_LEAST;
     for (size_t i = 0; i < g->channels.n; i++)
         s->channels[i].next = g->channels.v[i].head;
     for (size_t r = 0; r < ranks; r++)

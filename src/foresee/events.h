@@ -7,14 +7,15 @@
  * order in which they can begin.
  *
  * While many flows are under way, rates are not computed anew after each of them ends, but once for all that end within
- * a short window (EVENTS_GRAIN of the time so far). What the ended ones leave stays unused until then, so the result is
- * a schedule that the links can carry, at most that much longer. */
+ * a short window (EVENTS_GRAIN of the time so far, and at least EVENTS_LEAST of the lower bound). What the ended ones
+ * leave stays unused until then, so the result is a schedule that the links can carry, at most that much longer. */
 #ifndef WEFT_FORESEE_EVENTS_H
 #define WEFT_FORESEE_EVENTS_H
 #include "foresee/graph.h"
 
 #define EVENTS_EXACT 1024 /* flows under way from which on windows are used */
 #define EVENTS_GRAIN (1.0 / 256)
+#define EVENTS_LEAST (1.0 / 512)
 #define EVENTS_SLOTS 4 /* default of channel_buckets (weft_comm_opts) */
 
 struct events_span {

@@ -107,7 +107,7 @@ static void settle(struct fair *f, struct fair_flow *flow, double rate, uint32_t
     flow->narrow = link;
     for (int k = 0; k < flow->uses; k++) {
         uint32_t u = flow->use[k].link;
-        f->left[u] -= flow->use[k].each * rate;
+        f->left[u] -= (double)flow->use[k].each * rate;
         f->load[u] -= flow->use[k].each;
         f->live[u]--;
     }

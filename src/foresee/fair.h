@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FAIR_USES 16
+#define FAIR_USES 12
 #define FAIR_NONE UINT32_MAX
 
 struct fair_use {
     uint32_t link;
-    double each; /* how much of the link a rate of 1 takes; above 0 */
+    float each; /* how much of the link a rate of 1 takes; above 0 */
 };
 struct fair_flow {
     struct fair_use use[FAIR_USES]; /* no link twice */

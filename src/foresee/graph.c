@@ -310,7 +310,7 @@ static void add_busy(struct graph *g)
         int uses = links_uses(g->links, &n->load, use);
         double bytes = n->load.bytes > 0 ? n->load.bytes : 1;
         for (int k = 0; k < uses; k++)
-            g->busy[use[k].link] += use[k].each * bytes / g->links->cap[use[k].link];
+            g->busy[use[k].link] += (double)use[k].each * bytes / g->links->cap[use[k].link];
     }
 }
 

@@ -90,7 +90,7 @@ static void use(struct uses *u, enum links_kind kind, int64_t index, double each
         i++;
     if (i == u->n)
         u->out[u->n++] = (struct fair_use){link, 0};
-    u->out[i].each += each;
+    u->out[i].each += (float)each;
 }
 
 static int64_t nic_of(const struct links *l, int rank)

@@ -283,7 +283,7 @@ static int lower_all(const struct scene *s, const weft_lower_opts *opts, bool qu
     return code;
 }
 
-int scene_simulate(const struct scene *s, const struct scene_how *how, struct scene_run *out, struct failure *why)
+int scene_lower(const struct scene *s, const struct scene_how *how, struct scene_run *out, struct failure *why)
 {
     *out = (struct scene_run){0};
     weft_machine machine = machine_file_lower(&how->machine);
@@ -304,6 +304,14 @@ int scene_simulate(const struct scene *s, const struct scene_how *how, struct sc
         code = lower_all(s, &opts, how->quiet, &out->graph, why);
     if (!code)
         code = graph_close(&out->graph, why);
+    if (code)
+        scene_run_free(out);
+    return code;
+}
+
+int scene_simulate(const struct scene *s, const struct scene_how *how, struct scene_run *out, struct failure *why)
+{
+    int code = scene_lower(s, how, out, why);
     if (!code)
         code = events_run(&out->events, &out->graph, why);
     if (code)

@@ -39,6 +39,8 @@ struct scene_run {
     struct graph graph;
     struct events events;
 };
+/* Lowers all ranks and makes the graph; scene_simulate also runs it. */
+int scene_lower(const struct scene *s, const struct scene_how *how, struct scene_run *out, struct failure *why);
 int scene_simulate(const struct scene *s, const struct scene_how *how, struct scene_run *out, struct failure *why);
 void scene_run_free(struct scene_run *r);
 #endif

@@ -5,9 +5,7 @@
 
 #include "tool/readable.h"
 
-#define LINKS 5     /* that are named */
 #define ALIKE 0.999 /* links of one kind whose busy times differ by less are named once */
-#define PATH 12     /* lines of the critical path */
 #define NODES 4096
 
 char *story_time(double ns, char *buf, size_t cap)
@@ -36,13 +34,13 @@ static bool listed(const struct graph *g, uint32_t link, const uint32_t *of, int
 }
 
 /* Of links that are alike one is listed. */
-static int busiest(const struct graph *g, uint32_t *out)
+int story_busiest(const struct graph *g, uint32_t *out)
 {
     int n = 0;
     for (uint32_t i = 0; i < links_count(g->links); i++) {
-        if (g->busy[i] <= 0 || (n == LINKS && g->busy[i] <= g->busy[out[n - 1]]) || listed(g, i, out, n))
+        if (g->busy[i] <= 0 || (n == STORY_LINKS && g->busy[i] <= g->busy[out[n - 1]]) || listed(g, i, out, n))
             continue;
-        int at = n < LINKS ? n++ : n - 1;
+        int at = n < STORY_LINKS ? n++ : n - 1;
         for (; at && g->busy[i] > g->busy[out[at - 1]]; at--)
             out[at] = out[at - 1];
         out[at] = i;
@@ -51,7 +49,7 @@ static int busiest(const struct graph *g, uint32_t *out)
 }
 
 /* How many links of the same kind are nearly as busy, itself included. */
-static uint32_t alike(const struct graph *g, uint32_t link)
+uint32_t story_alike(const struct graph *g, uint32_t link)
 {
     enum links_kind k = links_kind(g->links, link);
     uint32_t n = 0;
@@ -62,13 +60,7 @@ static uint32_t alike(const struct graph *g, uint32_t link)
 
 /* ---- the critical path: messages of one channel, or work of one rank, that follow each other are one line ---- */
 
-struct leg {
-    int from, to;
-    uint32_t last; /* node */
-    double start, end, bytes, messages;
-};
-
-static size_t legs_of(const struct graph *g, const struct events *e, struct leg *out, size_t cap)
+size_t story_legs(const struct graph *g, const struct events *e, struct story_leg *out)
 {
     uint32_t *path = malloc(NODES * sizeof *path);
     size_t n = path ? events_path(e, path, NODES) : 0, legs = 0;
@@ -76,15 +68,15 @@ static size_t legs_of(const struct graph *g, const struct events *e, struct leg 
         const struct links_load *x = &g->nodes.v[path[i]].load;
         const struct events_span *s = &e->span[path[i]];
         double end = s->end + links_latency(g->links, x->from, x->to);
-        struct leg *l = legs ? &out[legs - 1] : NULL;
+        struct story_leg *l = legs ? &out[legs - 1] : NULL;
         if (!l || l->from != x->from || l->to != x->to) {
-            if (legs == cap) { /* the last ones are kept */
-                for (size_t k = 1; k < cap; k++)
+            if (legs == STORY_LEGS) { /* the last ones are kept */
+                for (size_t k = 1; k < STORY_LEGS; k++)
                     out[k - 1] = out[k];
                 legs--;
             }
             l = &out[legs++];
-            *l = (struct leg){.from = x->from, .to = x->to, .start = s->start};
+            *l = (struct story_leg){.from = x->from, .to = x->to, .start = s->start};
         }
         l->last = path[i];
         l->end = end;
@@ -95,7 +87,7 @@ static size_t legs_of(const struct graph *g, const struct events *e, struct leg 
     return legs;
 }
 
-static void limited_by(const struct graph *g, const struct events_span *s, char *buf, size_t cap)
+char *story_limit(const struct graph *g, const struct events_span *s, char *buf, size_t cap)
 {
     char name[64];
     if (s->narrow == FAIR_NONE)
@@ -104,12 +96,13 @@ static void limited_by(const struct graph *g, const struct events_span *s, char 
         snprintf(buf, cap, "%s shared by %" PRIu32, links_name(g->links, s->narrow, name, sizeof name), s->sharers);
     else
         snprintf(buf, cap, "%s is the limit", links_name(g->links, s->narrow, name, sizeof name));
+    return buf;
 }
 
-static void print_leg(FILE *to, const struct graph *g, const struct events *e, const struct leg *l)
+static void print_leg(FILE *to, const struct graph *g, const struct events *e, const struct story_leg *l)
 {
     char a[32], b[32], bytes[64], why[128];
-    limited_by(g, &e->span[l->last], why, sizeof why);
+    story_limit(g, &e->span[l->last], why, sizeof why);
     readable_bytes((int64_t)l->bytes, bytes, sizeof bytes);
     story_time(l->start, a, sizeof a);
     story_time(l->end - l->start, b, sizeof b);
@@ -160,7 +153,7 @@ static struct ends rank_ends(const struct graph *g, const struct events *e)
 
 void story_print(FILE *to, const struct graph *g, const struct events *e)
 {
-    uint32_t top[LINKS], link;
+    uint32_t top[STORY_LINKS], link;
     char a[64], b[64], name[64];
     double bound = graph_bound(g, &link);
     fprintf(to, "%-18s%s, by %s\n", "recognised as", g->kind, g->algorithm);
@@ -174,28 +167,28 @@ void story_print(FILE *to, const struct graph *g, const struct events *e)
     struct ends x = rank_ends(g, e);
     fprintf(to, "%-18sthe first after %s, the last, rank %d, after %s\n", "ranks are done",
             story_time(x.first, a, sizeof a), x.slowest, story_time(x.last, b, sizeof b));
-    int n = busiest(g, top);
+    int n = story_busiest(g, top);
     if (n)
         fprintf(to, "\nbusiest links\n");
     for (int i = 0; i < n; i++) {
-        uint32_t same = alike(g, top[i]);
+        uint32_t same = story_alike(g, top[i]);
         fprintf(to, "  %5.1f %%  %s", e->total > 0 ? 100 * g->busy[top[i]] / e->total : 0,
                 links_name(g->links, top[i], name, sizeof name));
         if (same > 1)
             fprintf(to, " (and %" PRIu32 " more of its kind)", same - 1);
         fprintf(to, "\n");
     }
-    struct leg legs[PATH];
-    size_t steps = legs_of(g, e, legs, PATH);
+    struct story_leg legs[STORY_LEGS];
+    size_t steps = story_legs(g, e, legs);
     if (steps)
-        fprintf(to, "\ncritical path%s\n", steps == PATH ? ", its last part" : "");
+        fprintf(to, "\ncritical path%s\n", steps == STORY_LEGS ? ", its last part" : "");
     for (size_t i = 0; i < steps; i++)
         print_leg(to, g, e, &legs[i]);
 }
 
 void story_json(struct json *j, const struct graph *g, const struct events *e)
 {
-    uint32_t top[LINKS], link;
+    uint32_t top[STORY_LINKS], link;
     char name[128];
     double bound = graph_bound(g, &link);
     json_write_text(j, "kind", g->kind);
@@ -207,34 +200,34 @@ void story_json(struct json *j, const struct graph *g, const struct events *e)
     json_write_int(j, "messages", g->messages);
     json_write_int(j, "copied", g->copied);
     json_write_int(j, "folded", g->folded);
-    json_write_real(j, "time_ns", e->total);
-    json_write_real(j, "bound_ns", bound);
+    json_write_int(j, "time_ns", (int64_t)(e->total + 0.5));
+    json_write_int(j, "bound_ns", (int64_t)(bound + 0.5));
     json_write_text(j, "bound_link", link == FAIR_NONE ? NULL : links_name(g->links, link, name, sizeof name));
     json_write_real(j, "efficiency", e->total > 0 ? bound / e->total : 1);
     struct ends x = rank_ends(g, e);
-    json_write_real(j, "first_rank_done_ns", x.first);
+    json_write_int(j, "first_rank_done_ns", (int64_t)(x.first + 0.5));
     json_write_int(j, "slowest_rank", x.slowest);
     json_write_open(j, "busiest_links", '[', false);
-    int n = busiest(g, top);
+    int n = story_busiest(g, top);
     for (int i = 0; i < n; i++) {
         json_write_open(j, NULL, '{', true);
         json_write_text(j, "link", links_name(g->links, top[i], name, sizeof name));
-        json_write_real(j, "busy_ns", g->busy[top[i]]);
-        json_write_int(j, "alike", alike(g, top[i]));
+        json_write_int(j, "busy_ns", (int64_t)(g->busy[top[i]] + 0.5));
+        json_write_int(j, "alike", story_alike(g, top[i]));
         json_write_close(j, '}');
     }
     json_write_close(j, ']');
     json_write_open(j, "critical_path", '[', false);
-    struct leg legs[PATH];
-    size_t steps = legs_of(g, e, legs, PATH);
+    struct story_leg legs[STORY_LEGS];
+    size_t steps = story_legs(g, e, legs);
     for (size_t i = 0; i < steps; i++) {
         json_write_open(j, NULL, '{', true);
         json_write_int(j, "from", legs[i].from);
         json_write_int(j, "to", legs[i].to);
         json_write_int(j, "bytes", (int64_t)legs[i].bytes);
-        json_write_real(j, "start_ns", legs[i].start);
-        json_write_real(j, "end_ns", legs[i].end);
-        limited_by(g, &e->span[legs[i].last], name, sizeof name);
+        json_write_int(j, "start_ns", (int64_t)(legs[i].start + 0.5));
+        json_write_int(j, "end_ns", (int64_t)(legs[i].end + 0.5));
+        story_limit(g, &e->span[legs[i].last], name, sizeof name);
         json_write_text(j, "limit", name);
         json_write_close(j, '}');
     }

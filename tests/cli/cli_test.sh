@@ -138,6 +138,16 @@ run 2 sim 'f32[4] @x1' 'f32[4] @x1' --table some.table; err "two layouts are nee
 run 2 sim 'f32[4] @x1' 'f32[4] @x1' --machine h999; err "'h999' is neither a machine that weft knows"
 run 2 sim 'f32[4] @x1' 'f32[5] @x1'; err "two different shapes"
 run 2 sim --list a b; err "--list and --show take no tensors"
+python=${WEFT_PYTHON:-python3}
+run 0 sim 'f32[64/y,64/x] @y2.x2' 'f32[64/y,64] @y4=4..7' --html page.html --what-if --json
+"$python" "$WEFT_SOURCE_DIR/tests/cli/page_numbers.py" page.html out 9 || complain "$what: the page"
+run 0 plan 'f32[64/y,64/x] @y2.x2' 'f32[64/y,64] @y4=4..7' --html page.html --json
+"$python" "$WEFT_SOURCE_DIR/tests/cli/page_numbers.py" page.html out 2 || complain "$what: the page"
+grep -q '\[0..15, 0..63\]: rank 4<' page.html || complain "$what: the page does not show who holds what"
+run 2 sim 'f32[4] @x1' 'f32[4] @x1' --html missing/page.html; err "missing/page.html: cannot be written"; no_out
+run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --svg; out '>rank 3</text>'; out 'copies or folds</text>'
+python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("out")' || complain "$what: no XML"
+run 2 sim 'f32[64/x] @x4' 'f32[64] @x4' --svg --json; err "--json and --svg exclude each other"
 
 # ---- check ----
 run 0 check 'f32[8/x,4] @x4' 'bf16[8,4/x] @x4=2..5' --repeat 3; out "ok: reshard by direct on 6 ranks"; out "3 runs of 32 elements right"

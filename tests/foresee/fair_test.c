@@ -27,7 +27,7 @@ static void draw(struct network *net, int64_t number)
         f->uses = 0;
         for (uint32_t l = 0; l < LINKS; l++)
             if (random_once_in(&r, 3))
-                f->use[f->uses++] = (struct fair_use){l, (double)random_in(&r, 1, 8) / 4};
+                f->use[f->uses++] = (struct fair_use){l, (float)random_in(&r, 1, 8) / 4};
     }
 }
 
@@ -45,8 +45,8 @@ static void fill(const struct network *net, double *rate)
         for (size_t i = 0; i < net->flows; i++)
             for (int k = 0; k < net->flow[i].uses; k++) {
                 const struct fair_use *u = &net->flow[i].use[k];
-                used[u->link] += rate[i] * u->each;
-                load[u->link] += still[i] ? 0 : u->each;
+                used[u->link] += rate[i] * (double)u->each;
+                load[u->link] += still[i] ? 0 : (double)u->each;
             }
         for (int l = 0; l < LINKS; l++)
             if (load[l] > 0)
@@ -96,7 +96,7 @@ static void each_flow_has_a_full_link_where_none_has_more(void **state)
         for (size_t i = 0; i < net.flows; i++)
             for (int k = 0; k < net.flow[i].uses; k++) {
                 uint32_t l = net.flow[i].use[k].link;
-                used[l] += net.flow[i].rate * net.flow[i].use[k].each;
+                used[l] += net.flow[i].rate * (double)net.flow[i].use[k].each;
                 most[l] = fmax(most[l], net.flow[i].rate);
                 sharers[l]++;
             }

@@ -1,4 +1,4 @@
-#include "cli/move/traffic_picture.h"
+#include "foresee/traffic_picture.h"
 
 #include <inttypes.h>
 
@@ -9,7 +9,7 @@
 #define BELOW 40.0 /* for the scale */
 #define SHADES 8
 #define LABEL 14.0 /* the least distance of two numbers */
-#define BLUE "#1f5fa8"
+#define BLUE "#2f74c0"
 
 /* From nearly white to full: also a pair with few bytes can be seen. */
 static double shade(double part)
@@ -41,7 +41,7 @@ static void print_scale(FILE *to, int64_t most)
             readable_bytes(most, text, sizeof text));
 }
 
-void traffic_picture_print(FILE *to, const struct traffic *pairs, size_t n, int ranks)
+void traffic_picture_print(FILE *to, const struct traffic *pairs, size_t n, int ranks, const char *about)
 {
     double cell = SIDE / ranks;
     int64_t most = 1;
@@ -49,9 +49,9 @@ void traffic_picture_print(FILE *to, const struct traffic *pairs, size_t n, int 
         most = pairs[i].bytes > most ? pairs[i].bytes : most;
     fprintf(to,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"%.0f %.0f %.0f %.0f\" font-family=\"sans-serif\" "
-            "font-size=\"11\">\n",
-            -MARGIN, -MARGIN, SIDE + 2 * MARGIN, SIDE + MARGIN + BELOW);
-    fprintf(to, "<rect width=\"%.0f\" height=\"%.0f\" fill=\"#f4f4f4\"/>\n", SIDE, SIDE);
+            "font-size=\"11\" fill=\"currentColor\" role=\"img\" aria-label=\"%s\">\n",
+            -MARGIN, -MARGIN, SIDE + 2 * MARGIN, SIDE + MARGIN + BELOW, about);
+    fprintf(to, "<rect width=\"%.0f\" height=\"%.0f\" fill=\"#888\" fill-opacity=\"0.1\"/>\n", SIDE, SIDE);
     for (size_t i = 0; i < n; i++)
         if (pairs[i].bytes)
             fprintf(to,
