@@ -73,6 +73,7 @@ struct device_launch {
     uint32_t blocks; /* of DEVICE_THREADS threads */
     uint32_t first;  /* where its part of the table begins */
     uint32_t n;      /* how that part is read (item.h) */
+    uint32_t level;  /* of its tasks */
 };
 
 struct device_ops {

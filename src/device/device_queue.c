@@ -103,6 +103,22 @@ int device_queue_run(struct device_queue *q, void *stream, const struct device_g
     return d->ops->meet(d, stream, &after);
 }
 
+int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream)
+{
+    size_t low = 0, high = q->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (q->launches[mid].level < level)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    int err = 0;
+    for (; low < q->n && q->launches[low].level == level && !err; low++)
+        err = launch(q, stream, low, NULL);
+    return err;
+}
+
 uint32_t device_queue_launches(const struct device_queue *q)
 {
     return (uint32_t)q->n;

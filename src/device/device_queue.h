@@ -13,6 +13,8 @@ uint64_t device_queue_attached(const struct device_queue *q); /* its address on 
 int device_queue_close(struct device_queue *q);
 /* Queues all launches, between the two halves of the gate; NULL: there is none. */
 int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g);
+/* Queues the launches of one level; there may be none. */
+int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream);
 uint32_t device_queue_launches(const struct device_queue *q);
 void device_queue_free(struct device_queue *q); /* NULL is fine; no run may be under way */
 #endif

@@ -153,7 +153,8 @@ int device_table_close(struct device_table *t)
         *l = (struct device_launch){.kernel = g.first->kernel,
                                     .blocks = g.blocks,
                                     .first = (uint32_t)(heads / 16),
-                                    .n = (uint32_t)g.step << 8 | g.shift};
+                                    .n = (uint32_t)g.step << 8 | g.shift,
+                                    .level = g.first->level};
         heads += g.words * sizeof(uint32_t) + g.n * g.step * 16;
         i += g.n;
     }

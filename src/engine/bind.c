@@ -13,6 +13,7 @@
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/proof.h"
+#include "engine/ways/pinned.h"
 #include "engine/ways/way_wire.h"
 
 static int check_plan(const weft_plan *p, const weft_comm *c)
@@ -73,7 +74,7 @@ static int prepare(weft_exec *x, const weft_view *src, const weft_view *dst)
     x->deferred = malloc(sizeof *x->deferred);
     if (!x->deferred)
         return error_nomem();
-    if (x->plan->scratch && !exec_device_shared(x)) {
+    if (x->plan->scratch && !exec_device_scratch(x)) {
         x->scratch = c->transport->alloc(c->link, (size_t)x->plan->scratch, &place);
         if (!x->scratch)
             return error_set(WEFT_ENOMEM, "no memory for %lld bytes of scratch", (long long)x->plan->scratch);
@@ -116,7 +117,8 @@ static uint64_t *places_of(const weft_exec *x, const struct program *p, uint64_t
 }
 
 /* The second half, with the peers' blocks, whose places are in the votes of the first meeting. */
-static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t call, int64_t deadline_ns)
+static int complete(weft_exec *x, struct program *p, const weft_view *src, const weft_view *dst, uint64_t meeting,
+                    uint32_t call, int64_t deadline_ns)
 {
     weft_comm *c = x->comm;
     uint64_t note = core_tally(c->group, meeting).note;
@@ -134,7 +136,7 @@ static int complete(weft_exec *x, struct program *p, uint64_t meeting, uint32_t 
     if (!err && shown && !x->held)
         err = block_hold(x, p, block_at);
     if (!err)
-        err = exec_device_fill(x, p);
+        err = exec_device_fill(x, p, src, dst);
     uint32_t drivers = 0;
     if (!err)
         err = driver_make(x, p, block_at, &drivers);
@@ -167,19 +169,20 @@ static void discard(weft_exec *x)
     }
     outline_free(x, x->program);
     exec_device_close(x);
+    pinned_free(x);
     free(x->deferred);
     free(x->held);
     free(x);
 }
 
-/* All drivers, ways and orders for host memory. */
-static uint64_t unneeded(void)
+/* All drivers, ways and orders for host memory that can be done without. */
+static uint64_t unneeded(bool shared)
 {
     uint64_t off = toggle_extra(TOGGLE_WEAVE);
     for (int i = 0; driver_at(i); i++)
-        off |= driver_at(i)->on_device ? 0 : driver_bit(driver_at(i));
+        off |= driver_at(i)->on_device || (driver_at(i)->basic && !shared) ? 0 : driver_bit(driver_at(i));
     for (int i = 0; way_table[i]; i++)
-        off |= way_table[i]->basic ? 0 : way_table_bit(way_table[i]);
+        off |= way_table[i]->basic || way_table[i] == &way_pinned ? 0 : way_table_bit(way_table[i]);
     return off;
 }
 
@@ -205,8 +208,8 @@ static int prepare_device(weft_exec *x, const struct sites *s, const weft_view *
     int err = exec_device_choose(x, s, src, dst, deadline_ns, &chosen);
     if (!chosen) /* on no rank */
         return err;
-    if (!err && exec_device_shared(x))
-        x->off |= unneeded();
+    if (exec_device_shared(x) || x->carried)
+        x->off |= unneeded(exec_device_shared(x));
     if (!err)
         err = prepare(x, src, dst);
     struct core_vote vote = {
@@ -269,7 +272,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     if (!err) {
         x->task.id = meeting;
         comm_task_list(c, &x->task); /* from here on mail from other hosts may be about it */
-        err = complete(x, x->program, meeting, COMM_BIND_DONE, deadline_ns);
+        err = complete(x, x->program, src, dst, meeting, COMM_BIND_DONE, deadline_ns);
     }
     if (err) {
         discard(x);
@@ -329,7 +332,7 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     uint64_t meeting;
     err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)
-        err = complete(x, p, meeting, COMM_REBIND_DONE, c->deadline_ns);
+        err = complete(x, p, src, dst, meeting, COMM_REBIND_DONE, c->deadline_ns);
     struct program *goes = err ? p : x->program, *stays = err ? x->program : p;
     if (goes && goes->reserve.offset == stays->reserve.offset)
         goes->reserve.offset = -1;

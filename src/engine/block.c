@@ -51,7 +51,8 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     bytes = (bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     size_t eagers = ((size_t)p->eager_bytes + CORE_LINE - 1) / CORE_LINE * CORE_LINE;
     uint64_t rooms = driver_rooms(x, p, bytes + eagers, head.rooms, &head.shown);
-    struct block *b = x->comm->transport->alloc(x->comm->link, bytes + eagers + rooms, place);
+    size_t pinned = bytes + eagers + rooms;
+    struct block *b = x->comm->transport->alloc(x->comm->link, pinned + (size_t)p->pinned_bytes, place);
     if (!b)
         return error_nomem();
     b->nins = head.nins;
@@ -60,6 +61,7 @@ int block_make(weft_exec *x, const struct program *p, uint64_t *place)
     b->nparts = head.nparts;
     b->nloops = head.nloops;
     b->eagers = bytes;
+    b->pinned = pinned;
     memcpy(b->rooms, head.rooms, sizeof b->rooms);
     b->shown = head.shown;
     b->off = x->off;

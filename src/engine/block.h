@@ -18,6 +18,7 @@ struct block {
     uint64_t staging;        /* place of the owner's pool */
     uint64_t eagers;         /* offset of the eager slots, in bytes from the head */
     uint64_t off;            /* what the owner has switched off: toggle.h */
+    uint64_t pinned;         /* offset of the pinned slots: ways/pinned.c */
     uint64_t sums;           /* offset of the sums of its parts: proof.h; 0: there are none */
     uint64_t rooms[DRIVERS]; /* offset of what each driver has here; 0: nothing */
     bool shown;              /* all ranks look at what a driver has here, so all of them hold the block */
@@ -52,7 +53,8 @@ struct block_message {
     bool reads;     /* RECV: the receiver may read private memory of the sender */
     int64_t
         read_least; /* SEND out of private memory: bytes in one piece from which on it should be read there; 0: never */
-    uint64_t slot;  /* staged: offset in the pool of the message of this run; eager: offset of slot 0 from the head */
+    uint64_t slot;  /* staged: offset in the pool of the message of this run; eager: offset of slot 0 from the head;
+                     * pinned: of  the slot */
     int64_t slot_bytes, stamp; /* eager */
     uint32_t slots;
     _Atomic uint64_t claimed, copied; /* for ways/assist.c */

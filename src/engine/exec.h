@@ -34,10 +34,13 @@ struct weft_exec {
     char *scratch;
     struct exec_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
     struct program *program;
-    uint64_t off;      /* drivers, ways and orders that are switched off: toggle.h */
-    bool checks;       /* messages are checked: proof.h */
-    int64_t checked;   /* messages that were received and checked */
-    int64_t pulsed_at; /* exec_mail.c: when peers on other hosts last heard that this rank is at work */
+    uint64_t off;       /* drivers, ways and orders that are switched off: toggle.h */
+    bool carried;       /* some rank has memory on a device, and messages go through pinned slots: ways/pinned.c */
+    uint32_t slots;     /* of a channel, then; 0: not chosen yet */
+    int64_t slot_bytes; /* of all of them, charged to the comm */
+    bool checks;        /* messages are checked: proof.h */
+    int64_t checked;    /* messages that were received and checked */
+    int64_t pulsed_at;  /* exec_mail.c: when peers on other hosts last heard that this rank is at work */
     /* Threads without the progress lock may use these four, too: */
     _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure */
     _Atomic int64_t asked, ended, failed; /* numbers of runs; asked: those that were started, if there is a lock */

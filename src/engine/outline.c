@@ -9,6 +9,7 @@
 #include "engine/driver.h"
 #include "engine/shape.h"
 #include "engine/ways/eager.h"
+#include "engine/ways/pinned.h"
 #include "engine/ways/staged.h"
 #include "engine/ways/way_wire.h"
 
@@ -111,7 +112,8 @@ static bool choose_staging(const weft_exec *x, struct program *p, bool choice)
     p->staged = false;
     for (uint32_t s = 0; s < p->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
-        if (st->kind != PLAN_SEND || p->steps[s].offer == OFFER_EAGER || p->steps[s].offer == OFFER_WIRE)
+        if (st->kind != PLAN_SEND || p->steps[s].offer == OFFER_EAGER || p->steps[s].offer == OFFER_PINNED ||
+            p->steps[s].offer == OFFER_WIRE)
             continue;
         bool staged = x->comm->staged && !exec_device_shared(x);
         for (uint32_t k = 0; k < st->nparts && !staged; k++)
@@ -151,7 +153,7 @@ static void staging_needs(const weft_exec *x, const struct program *p, int64_t *
 static int reserve(weft_exec *x, struct program *p)
 {
     int64_t largest, wanted;
-    p->may_block = p->staged || p->neagers;
+    p->may_block = p->staged || p->neagers || p->pinned_bytes;
     p->nmulticasts = 0;
     if (!p->staged)
         return 0;
@@ -205,6 +207,7 @@ int outline_program(weft_exec *x, struct program *p)
     bool eager = !(x->off & way_table_bit(&way_eager));
     if (!err && eager && (!stay || x->program != p))
         err = eager_choose(x, p);
+    err = err ? err : pinned_outline(x, p);
     if (err)
         return err;
     bool chosen = choose_staging(x, p, !stay && !exec_device_shared(x));

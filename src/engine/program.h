@@ -13,6 +13,7 @@ struct proof;
 struct driver;
 struct way;
 struct program_device;
+struct carry;
 
 /* Where a buffer of the plan stands in memory. */
 struct exec_place {
@@ -28,6 +29,7 @@ enum exec_offer {
     OFFER_PLACE,  /* in place: peers can reach it */
     OFFER_STAGED, /* packed into staging memory */
     OFFER_EAGER,  /* packed into a slot of the sender's control block that carries its own signal */
+    OFFER_PINNED, /* packed into a slot of the control block that both ends pin for their devices */
     OFFER_WIRE    /* over a wire, to a rank on another host */
 };
 
@@ -85,8 +87,9 @@ struct exec_step {
     int64_t bytes;         /* that it reads */
     /* for ways/assist.c: the first piece of each move, and how many pieces there are */
     const uint32_t *pieces;
+    uint64_t slot_at; /* pinned SEND: where its slot is, behind the first one of the block */
+    const char *slot; /* of its message, if that is eager (then slot 0), pinned, or over a wire on a device */
     /* eager RECV: */
-    const char *slot; /* slot 0 */
     uint32_t slots;
     int64_t slot_bytes, eager_bytes;
     int64_t stamp; /* offset of the stamp in a slot; an inline message has none */
@@ -194,11 +197,14 @@ struct program {
     struct exec_fold *folds;
     struct exec_eager *eagers, *joint; /* joint: one of the joint ones; NULL: there are none */
     uint32_t neagers, *eager_outs;
-    int64_t eager_bytes; /* of all their slots */
+    int64_t eager_bytes;  /* of all their slots */
+    int64_t pinned_bytes; /* of all pinned slots: ways/pinned.c */
     struct exec_multicast *multicasts;
     uint32_t nmulticasts, *multicast_outs;
     struct weave *weave; /* of order/weave.c; NULL: no copies are interleaved */
     struct wire_channels wired;
+    bool carries;        /* the rank's device does the work of the steps: device/carry.c; its state, from fill on: */
+    struct carry *carry; /* NULL: the host does the work */
     struct program_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
     struct proof *proof;           /* of proof.c; NULL: messages are not checked */
     const struct driver *driver;   /* of its runs; NULL: not chosen yet */

@@ -12,6 +12,7 @@
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/watch.h"
+#include "engine/ways/pinned.h"
 
 /* ---- in flight ---- */
 
@@ -46,7 +47,7 @@ static void link_in(weft_exec *x)
 /* The device rings no bell: as long as runs are in flight there, waits look by themselves. */
 static void link_in_device(weft_exec *x)
 {
-    x->device->polled = exec_device_shared(x);
+    x->device->polled = exec_device_shared(x) || x->carried;
     x->comm->polled += x->device->polled;
 }
 
@@ -122,6 +123,8 @@ static void fail(struct comm_task *t)
     const char *text;
     count_some(&x->failed, 1 + x->more);
     launcher_release(x);
+    if (x->carried)
+        carry_rest(x); /* the device may be at work in the caller's memory */
     finish(x, core_failure(x->comm->group, &text));
 }
 
@@ -546,6 +549,7 @@ static void free_locked(weft_exec *x)
             -1; /* peers may still read scratch and staging memory: the group frees it when it ends */
     outline_free(x, x->program);
     exec_device_close(x);
+    pinned_free(x);
     arrivals_free(x->arrivals);
     free(x->held);
     free(x);

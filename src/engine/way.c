@@ -1,6 +1,7 @@
 /* The choice among ways. Both ends of a message ask the rows of way_table.c in order and take the first that fits:
  *
  *   wire     the peer is on another host
+ *   pinned   some rank of the exec has memory on a device that not all ranks share (ways/pinned.c)
  *   eager    the message has 4 KiB or less, and the eager slots of the exec have room for it (ways/eager.c)
  *   cma      private memory in pieces that the system copies faster than two copies take (ways/cma.c)
  *   staged   the peer cannot reach the memory, the comm is to stage all messages, or the elements lie far apart at both

@@ -81,7 +81,7 @@ struct way {
 
 /* ---- way_table.c ---- */
 
-extern const struct way way_wire, way_eager, way_cma, way_staged, way_push, way_assist, way_pull;
+extern const struct way way_wire, way_pinned, way_eager, way_cma, way_staged, way_push, way_assist, way_pull;
 extern const struct way *const way_table[];  /* in order; NULL after the last */
 uint64_t way_table_bit(const struct way *w); /* of toggle.h */
 

@@ -9,7 +9,7 @@ const struct way *const way_table[] = {
 #ifdef TABLE_FIRST
     &TABLE_FIRST,
 #endif
-    &way_wire,    &way_eager, &way_cma, &way_staged, &way_push, &way_assist, &way_pull, NULL,
+    &way_wire,    &way_pinned, &way_eager, &way_cma, &way_staged, &way_push, &way_assist, &way_pull, NULL,
 };
 
 uint64_t way_table_bit(const struct way *w)

@@ -35,12 +35,13 @@ static bool explains_json(weft_exec *x, const char *text)
     return !weft_exec_explain(x, true, buf, sizeof buf, &len) && json_is_valid(buf) && strstr(buf, text);
 }
 
-static void run_both_forms(struct ranks_rank *r)
+static void run_all_forms(struct ranks_rank *r)
 {
-    for (int form = 0; form < 2; form++) {
+    static const char *const forms[] = {"", "-launcher", "-launcher,-pinned"};
+    for (int form = 0; form < 3; form++) {
         struct side s;
         float host[COUNT];
-        RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, form ? "-launcher" : ""));
+        RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, forms[form]));
         RANKS_CHECK(r, explains(s.exec, "kernels of one rank") == !form);
         for (int run = 0; run < 3; run++) {
             for (int i = 0; i < COUNT; i++)
@@ -58,10 +59,10 @@ static void run_both_forms(struct ranks_rank *r)
     }
 }
 
-static void both_forms_move_the_data(void **state)
+static void all_forms_move_the_data(void **state)
 {
     (void)state;
-    ranks_run(RANKS, NULL, run_both_forms, NULL, NULL);
+    ranks_run(RANKS, NULL, run_all_forms, NULL, NULL);
 }
 
 /* ---- what an exec says ---- */
@@ -93,7 +94,8 @@ static void explain_forms(struct ranks_rank *r)
     RANKS_OK(r, bind_side(&s, r->comm, NULL, 0, &opts));
     snprintf(line, sizeof line, "device 0 (%s): shared by all ranks\n", s.device->ops->name);
     RANKS_CHECK(r, explains(s.exec, line) && !explains(s.exec, "mirrored"));
-    RANKS_CHECK(r, explains_json(s.exec, "\"shared\": true, \"why\": null, \"mirrored\": []}"));
+    RANKS_CHECK(
+        r, explains_json(s.exec, "\"shared\": true, \"why\": null, \"slots\": 0, \"pinned\": 0, \"mirrored\": []}"));
     close_side(&s, r->comm);
 
     RANKS_OK(r, bind_side(&s, r->comm, r->rank == 1 ? host : NULL, 0, &opts));
@@ -106,11 +108,21 @@ static void explain_forms(struct ranks_rank *r)
     opts.ways = "-launcher";
     RANKS_OK(r, bind_side(&s, r->comm, r->rank == 1 ? host : NULL, 0, &opts));
     RANKS_CHECK(r, explains(s.exec, "not shared by all ranks: the driver launcher is switched off\n"));
+    RANKS_CHECK(r, explains(s.exec, "messages go through 4 slots a channel of pinned host memory"));
+    RANKS_CHECK(r, explains(s.exec, "1 message, 4096 bytes, pinned: a rank has memory on a device"));
+    /* its own slot, that of the rank before it, and a view */
+    RANKS_CHECK(r, explains(s.exec, "; 12288 bytes are pinned\n") == (r->rank == 1));
+    RANKS_CHECK(r, explains_json(s.exec, "\"slots\": 4, \"pinned\": 8192, \"mirrored\": []}") == (r->rank != 1));
+    close_side(&s, r->comm);
+
+    opts.ways = "-launcher,-pinned";
+    RANKS_OK(r, bind_side(&s, r->comm, r->rank == 1 ? host : NULL, 0, &opts));
+    RANKS_CHECK(r, explains(s.exec, "not shared by all ranks: the driver launcher is switched off\n"));
     RANKS_CHECK(r, explains(s.exec, "source of tensor 0: 4096 bytes, mirrored on the host") == (r->rank != 1));
     RANKS_CHECK(r, explains(s.exec, "destination of tensor 0: 4096 bytes, mirrored on the host, because the device is "
                                     "not shared\n"));
     RANKS_CHECK(r, explains_json(s.exec, "\"shared\": false, \"why\": \"the driver launcher is switched off\", "
-                                         "\"mirrored\": [{\"tensor\": 0, \"side\": "));
+                                         "\"slots\": 0, \"pinned\": 0, \"mirrored\": [{\"tensor\": 0, \"side\": "));
     close_side(&s, r->comm);
 
     opts.ways = r->rank == 2 ? "-launcher" : "";
@@ -376,7 +388,7 @@ int main(int argc, char **argv)
     setenv("WEFT_DEVICE", "sim", 0);
     setenv("WEFT_SIM_QUEUES", "32", 0); /* as many as the hardware has */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms_move_the_data),
+        cmocka_unit_test(all_forms_move_the_data),
         cmocka_unit_test(an_exec_says_what_it_mirrors_and_why),
         cmocka_unit_test(runs_keep_the_order_of_a_stream),
         cmocka_unit_test(execs_on_many_streams_go_in_any_order),

@@ -26,7 +26,8 @@ bool device_sides_chosen(const struct property_case *c, int m, int rank, int sid
 
 const char *device_sides_ways(const struct property_case *c)
 {
-    return drawn(c, 0) % 3 == 0 ? "-launcher" : "";
+    static const char *const ways[] = {"-launcher", "", "", "-launcher", "", "", "-launcher,-pinned", "", ""};
+    return ways[drawn(c, 0) % 9];
 }
 
 static int place(struct device_sides *d, weft_comm *comm, struct device_side *s, struct trial_side *of)

@@ -24,6 +24,7 @@ int device_sides_place(struct device_sides *d, const struct property_case *c, we
 int device_sides_up(struct device_sides *d);
 int device_sides_down(struct device_sides *d);
 void device_sides_free(struct device_sides *d);
-/* weft_bind_opts.ways for the case: some cases are mirrored on the host instead of being done by the launcher. */
+/* weft_bind_opts.ways for the case: some cases go through pinned slots, or are mirrored on the host, instead of being
+ * done by the launcher. */
 const char *device_sides_ways(const struct property_case *c);
 #endif

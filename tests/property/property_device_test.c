@@ -1,5 +1,6 @@
 /* The property campaign with memory on a device: ranks that are processes, and then threads, since a process that has
- * used a GPU cannot be forked; all sides on the device, or some of them; done by the launcher, or mirrored on the host.
+ * used a GPU cannot be forked; all sides on the device, or some of them; done by the launcher, through pinned slots, or
+ * mirrored on the host.
  * The device is the simulated one, unless WEFT_DEVICE says otherwise. WEFT_TEST_RANKS=N runs the cases with N ranks
  * alone. */
 #define _GNU_SOURCE
@@ -22,7 +23,7 @@
 static const char *program;
 static struct trial_groups engine;
 static struct process_groups groups;
-static int64_t launched, mirrored;
+static int64_t launched, carried, mirrored;
 
 static bool run_on_threads(struct trial_job *j, bool *refused, struct why *why)
 {
@@ -58,7 +59,8 @@ static void one_case(int64_t number)
     c.private = c.seed / 8 % 3 == 0;
     c.on = c.processes ? 0 : trial_size[trial_group_number(case_world(&c))];
     runs_seen.cases++;
-    *(*device_sides_ways(&c) ? &mirrored : &launched) += 1;
+    const char *ways = device_sides_ways(&c);
+    *(!*ways ? &launched : strstr(ways, "pinned") ? &mirrored : &carried) += 1;
     report_law(program, law_run, c);
 }
 
@@ -71,9 +73,10 @@ static void campaign(const char *where)
     assert_int_equal(report.broken, 0);
     if (n >= 500 && !only) /* a smaller share, or one number of ranks, need not have all kinds of cases */
         runs_judge(where);
-    print_message("%lld by the launcher, %lld mirrored on the host\n", (long long)launched, (long long)mirrored);
+    print_message("%lld by the launcher, %lld through pinned slots, %lld mirrored on the host\n", (long long)launched,
+                  (long long)carried, (long long)mirrored);
     if (!only || n >= 100)
-        assert_true(launched > n / 3 && mirrored > n / 10);
+        assert_true(launched > n / 3 && carried > n / 10 && mirrored > n / 20);
 }
 
 static void random_cases_run_right_on_processes(void **state)

@@ -177,7 +177,7 @@ limit src/engine/outline.c '#define CHOICE_MESSAGE 64' 'up to a 64th of it'
 limit src/base/sized.h '#define SIZED_MOST 4096' '4,096 bytes; bytes that the library does not know must be zero'
 limit src/engine/device/symbol.h '#define SYMBOL_OBJECT_BITS 14' '16,384, of up to 256 GiB each'
 limit src/engine/device/symbol.h '#define SYMBOL_OFFSET_BITS 38' '16,384, of up to 256 GiB each'
-limit src/engine/device/symbol.h '#define SYMBOL_RANKS 4095' '| 4,095 | mirrored |'
+limit src/engine/device/symbol.h '#define SYMBOL_RANKS 4095' '| 4,095 | carried |'
 limit src/engine/ways/eager.h '#define EAGER_MOST 4096' 'messages of up to 4,096 bytes'
 limit src/engine/ways/eager.h '#define EAGER_SLOTS 16' '16 runs ahead'
 limit src/comm/wait.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md

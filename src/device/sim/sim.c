@@ -28,7 +28,7 @@ extern const struct sim_calls weft_sim_calls;
 /* ---- the environment ---- */
 
 struct settings {
-    uint64_t devices, seed, queues, fail_at, mps;
+    uint64_t devices, seed, queues, rate, fail_at, mps;
 };
 
 /* The variables are checked in this order; false: *text says what is wrong. */
@@ -38,11 +38,9 @@ static bool read_settings(struct settings *s, char *text, size_t cap)
         const char *name;
         uint64_t *value, least, most;
     } all[] = {
-        {"WEFT_SIM_DEVICES", &s->devices, 1, DEVICES_MOST},
-        {"WEFT_SIM_SEED", &s->seed, 0, UINT64_MAX},
-        {"WEFT_SIM_QUEUES", &s->queues, 0, QUEUES_MOST},
-        {"WEFT_SIM_FAIL", &s->fail_at, 0, UINT64_MAX},
-        {"WEFT_SIM_MPS", &s->mps, 0, 1},
+        {"WEFT_SIM_DEVICES", &s->devices, 1, DEVICES_MOST}, {"WEFT_SIM_SEED", &s->seed, 0, UINT64_MAX},
+        {"WEFT_SIM_QUEUES", &s->queues, 0, QUEUES_MOST},    {"WEFT_SIM_RATE", &s->rate, 0, UINT32_MAX},
+        {"WEFT_SIM_FAIL", &s->fail_at, 0, UINT64_MAX},      {"WEFT_SIM_MPS", &s->mps, 0, 1},
     };
     *s = (struct settings){.devices = 1, .seed = 1};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -137,6 +135,7 @@ static struct sim_device *new_device(int number, int (*error)(int code, const ch
     d->seed = s->seed;
     d->queues = (int)s->queues;
     d->fail_at = s->fail_at;
+    d->rate = s->rate;
     d->error = error;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->done, NULL);

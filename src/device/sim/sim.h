@@ -9,6 +9,7 @@
  *   WEFT_SIM_SEED     of the delays; 1. 0: no delays
  *   WEFT_SIM_QUEUES   hardware queues of a device. Streams share them in turn, and a stream that waits holds up the
  *                     others of its queue. 0: each stream has its own; that is the default
+ *   WEFT_SIM_RATE     bytes of a microsecond by which a queue copies between host and device; 0: as fast as it can
  *   WEFT_SIM_FAIL     the number of the launch at which the device fails, from 1 on; 0: none
  *   WEFT_SIM_MPS      1: the device says that processes share it by MPS; 0. They overlap in any case */
 #ifndef WEFT_DEVICE_SIM_SIM_H
@@ -27,6 +28,9 @@ typedef void sim_kernel(struct sim_view *view, void *arg);
 struct sim_use {
     size_t allocations, maps, pins, streams, graphs;
     size_t bytes; /* of the allocations */
+    /* With WEFT_SIM_RATE, since the device was opened: nanoseconds in which at least one queue was copying, and in
+     * which at least two were. */
+    int64_t copying_ns, overlap_ns;
 };
 
 struct sim_calls {

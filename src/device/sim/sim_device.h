@@ -19,7 +19,7 @@ struct sim_device {
     struct device device;
     struct list node;
     int opened;
-    uint64_t seed, fail_at;
+    uint64_t seed, fail_at, rate;
     int queues; /* 0: one for each stream */
     int (*error)(int code, const char *form, ...) __attribute__((format(printf, 2, 3)));
     _Atomic int state; /* enum sim_state; when it is SIM_FAILED, the text is written */
@@ -30,7 +30,9 @@ struct sim_device {
     pthread_cond_t done;  /* work is done, or the device has failed */
     struct list streams, hardware;
     struct sim_stream *usual; /* stream NULL; NULL: it was not used */
-    unsigned next, graphs;    /* the next stream's queue; graphs that are not freed */
+    int copying;              /* queues that copy now, with a rate; since when; for how long before: */
+    int64_t copying_since, copying_ns, overlap_ns;
+    unsigned next, graphs; /* the next stream's queue; graphs that are not freed */
 };
 
 static inline struct sim_device *sim_device_of(struct device *d)

@@ -413,6 +413,8 @@ void sim_stream_use(struct sim_device *d, struct sim_use *out)
         out->streams += !s->closed && s != d->usual;
     }
     out->graphs = d->graphs;
+    out->copying_ns = d->copying_ns;
+    out->overlap_ns = d->overlap_ns;
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -243,6 +243,31 @@ static void copy_plain(struct kernel *k, const struct sim_work *w)
     }
 }
 
+/* Counts a queue that begins to copy (1) or ends (-1). */
+static int64_t count_copying(struct sim_device *d, int change)
+{
+    struct timespec t;
+    pthread_mutex_lock(&d->lock);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t now = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    d->copying_ns += d->copying > 0 ? now - d->copying_since : 0;
+    d->overlap_ns += d->copying > 1 ? now - d->copying_since : 0;
+    d->copying += change;
+    d->copying_since = now;
+    pthread_mutex_unlock(&d->lock);
+    return now;
+}
+
+/* The copy takes as long as the rate says. */
+static void take_time(struct sim_device *d, size_t bytes)
+{
+    int64_t end = count_copying(d, 1) + (int64_t)((uint64_t)bytes * 1000 / d->rate);
+    struct timespec until = {end / 1000000000, end % 1000000000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL)) {
+    }
+    count_copying(d, -1);
+}
+
 #define PIECES 3
 
 static void copy(struct kernel *k, const struct sim_work *w, struct sim_luck *luck)
@@ -279,7 +304,11 @@ static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w
     switch (w->kind) {
     case SIM_AWAIT: await(d, k, w); break;
     case SIM_SIGNAL: signal_words(k, w); break;
-    case SIM_COPY: copy(k, w, luck); break;
+    case SIM_COPY:
+        if (d->rate)
+            take_time(d, w->u.copy.bytes);
+        copy(k, w, luck);
+        break;
     case SIM_LAUNCH: launch(d, k, w, luck); break;
     case SIM_GATE_WRITE: gate_write(k, &w->u.gate, luck); break;
     case SIM_GATE_AWAIT: gate_await(d, k, &w->u.gate); break;

@@ -137,6 +137,11 @@ void device_explain_text(const weft_exec *x, struct text *t)
         text_put(t, "shared by all ranks\n");
     else
         text_printf(t, "not shared by all ranks: %s\n", e->why);
+    if (x->carried)
+        text_printf(t,
+                    "  messages go through %u slots a channel of pinned host memory, and the device copies one while "
+                    "others are on their way; %" PRId64 " bytes are pinned\n",
+                    x->slots, carry_bytes(x->program->carry));
     const struct mirror *m = mirror_of(x);
     for (uint32_t i = 0; m && i < 2 * x->plan->ntensors; i++) {
         char who[VIEW_NAME];
@@ -162,7 +167,8 @@ void device_explain_json(const weft_exec *x, struct text *t)
         text_put(t, "null");
     else
         text_json(t, e->why);
-    text_put(t, ", \"mirrored\": [");
+    text_printf(t, ", \"slots\": %u, \"pinned\": %" PRId64 ", \"mirrored\": [", x->slots,
+                x->carried ? carry_bytes(x->program->carry) : 0);
     const struct mirror *m = mirror_of(x);
     for (uint32_t i = 0, n = 0; m && i < 2 * x->plan->ntensors; i++) {
         int64_t bytes = mirror_bytes(m, i / 2, i % 2);

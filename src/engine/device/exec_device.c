@@ -11,16 +11,19 @@
 #include "engine/device/published.h"
 #include "engine/device/symbol.h"
 #include "engine/driver.h"
+#include "engine/way.h"
 #include "transport/hosts/hosts.h"
 
 /* ---- the choice ---- */
 
-/* The note of the vote: a hash of the device's id, the same bits inverted, and whether this rank can share its memory.
+/* The note of the vote: a hash of the device's id, the same bits inverted, whether this rank can share its memory, and
+ * whether its messages may go through pinned slots.
  * What all notes have in common has both forms of the hash only if all ranks with device memory have the same device.
  */
 #define HASH_BITS 24
 #define HASH_MASK ((UINT64_C(1) << HASH_BITS) - 1)
 #define SHARES (UINT64_C(1) << (2 * HASH_BITS))
+#define CARRIES (SHARES << 1)           /* its messages may go through pinned slots */
 #define NEUTRAL (SHARES | (SHARES - 1)) /* of a rank that has host memory only */
 
 static uint64_t id_hash(const struct device *d)
@@ -114,7 +117,7 @@ static int set_up(weft_exec *x, struct device *d, bool shared, const char *why)
     *x->device = (struct exec_device){.device = d, .shared = shared};
     snprintf(x->device->why, sizeof x->device->why, "%s", shared ? "" : why);
     int err = 0;
-    if (shared) {
+    if (shared || x->carried) {
         size_t scratch = ((size_t)x->plan->scratch + 255) / 256 * 256;
         x->device->scratch = d->ops->alloc(d, scratch + NEAR_BYTES);
         x->device->near = (char *)x->device->scratch + scratch;
@@ -145,6 +148,12 @@ static int check_owner(const weft_plan *p, const struct device *d, const weft_vi
     return 0;
 }
 
+/* Proofs of messages are made by the host. */
+static bool carries(const weft_exec *x)
+{
+    return !x->checks && !(x->off & way_table_bit(&way_pinned));
+}
+
 int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src, const weft_view *dst,
                        int64_t deadline_ns, bool *chosen)
 {
@@ -156,9 +165,10 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     bool can = !err && d && can_launch(x, d, src, dst, why, sizeof why);
     struct core_vote vote = {.call = COMM_BIND,
                              .digest = x->plan->digest,
-                             .note = err ? 0
-                                     : d ? note_of(d, can)
-                                         : NEUTRAL,
+                             .note = (err ? 0
+                                      : d ? note_of(d, can)
+                                          : NEUTRAL) |
+                                     (carries(x) ? CARRIES : 0),
                              .code = err};
     uint64_t meeting;
     err = meeting_agree(x->comm, &vote, deadline_ns, &meeting);
@@ -170,6 +180,7 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     *chosen = true;
     uint64_t note = core_tally(x->comm->group, meeting).note;
     bool shared = agree(note);
+    x->carried = !shared && note & CARRIES;
     if (!*why)
         snprintf(why, sizeof why, "%s",
                  note & SHARES ? "the ranks have memory on several devices" : "another rank cannot share its memory");
@@ -186,6 +197,9 @@ void exec_device_close(weft_exec *x)
     const struct device_ops *ops = e->device->ops;
     if (e->stream)
         ops->stream_close(e->device, e->stream);
+    for (int i = 0; i < CARRY_LANES; i++)
+        if (e->lanes[i])
+            ops->stream_close(e->device, e->lanes[i]);
     if (e->scratch)
         ops->free(e->device, e->scratch);
     ops->close(e->device);
@@ -230,6 +244,9 @@ int exec_device_outline(weft_exec *x, struct program *p, const weft_view **src, 
     p->device = program_take(p, 1, sizeof *p->device);
     if (!p->device)
         return error_nomem();
+    p->carries = x->carried;
+    if (p->carries)
+        return 0;
     struct mirror_memory memory = e->shared ? (struct mirror_memory){device_alloc, device_free, e->device}
                                             : (struct mirror_memory){host_alloc, host_free, x->comm};
     int err = mirror_make(x->plan, e->device, e->shared, *src, *dst, &memory, &p->device->mirror);
@@ -240,6 +257,7 @@ int exec_device_outline(weft_exec *x, struct program *p, const weft_view **src, 
 
 void exec_device_outline_free(weft_exec *x, struct program *p)
 {
+    carry_free(p->carry);
     if (!p->device)
         return;
     mirror_free(p->device->mirror);
@@ -284,7 +302,7 @@ static int make_symbol(const weft_exec *x, struct program_device *d, const void 
 
 char *exec_device_scratch(const weft_exec *x)
 {
-    return exec_device_shared(x) ? x->device->scratch : x->scratch;
+    return x->device && x->device->scratch ? x->device->scratch : x->scratch;
 }
 
 int exec_device_places(const weft_exec *x, struct program *p)
@@ -301,10 +319,12 @@ int exec_device_places(const weft_exec *x, struct program *p)
     return err;
 }
 
-/* ---- mirrored ---- */
+/* ---- mirrored and carried ---- */
 
-int exec_device_fill(weft_exec *x, struct program *p)
+int exec_device_fill(weft_exec *x, struct program *p, const weft_view *src, const weft_view *dst)
 {
+    if (p->carries)
+        return carry_make(x, p, src, dst);
     return p->device && p->device->mirror ? mirror_fill(p->device->mirror, x, p) : 0;
 }
 
@@ -352,6 +372,8 @@ void exec_device_rest(weft_exec *x)
         return;
     if (core_failed(x->comm->group))
         launcher_release(x);
+    carry_rest(x);
+    carry_unpin(x->program->carry);
     error_keep(&kept);
     if (x->device->stream)
         x->device->device->ops->sync(x->device->device, x->device->stream);

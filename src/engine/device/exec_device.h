@@ -1,15 +1,20 @@
 /* Execs with memory on devices. At bind the ranks find out whether some view of any rank is on a device. If none is,
- * the exec is an ordinary one. Otherwise they choose one of two forms, the same on all ranks:
+ * the exec is an ordinary one. Otherwise they choose one of three forms, the same on all ranks:
  *
  *   shared     All device memory of all ranks is on one device, all ranks are on one host, and each rank can share its
  *              memory with the others. Then one rank, the launcher, starts kernels that do the work of all ranks
  *              (drivers/launcher.c). Host memory is mirrored on the device.
- *   mirrored   Otherwise device memory is mirrored on the host, and the run is an ordinary one between the mirrors.
+ *   carried    Otherwise messages go through slots of pinned host memory, and each rank's own device packs and unpacks
+ *              them, one message beside the other (carry.h, ways/pinned.c).
+ *   mirrored   Where messages are checked, or the way `pinned` is switched off, device memory is mirrored on the host,
+ *              and the run is an ordinary one between the mirrors.
  *
  * Why one rank starts all kernels: processes that share a device without MPS do not overlap there, and each change from
  * one process to another costs more than most runs take. No kernel ever waits for a peer.
  *
  *   sites.c      where a rank's views are
+ *   carry.c      the device does the work of one rank's steps
+ *   ranges.c     which bytes views cover
  *   mirror.c     mirrors, and the copies into and out of them
  *   symbol.h     addresses that mean the same on all ranks
  *   published.c  what a rank shows the launcher: its allocations and its work
@@ -18,6 +23,7 @@
 #ifndef WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
 #define WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
 #include "device/device.h"
+#include "engine/device/carry.h"
 #include "engine/device/sites.h"
 #include "engine/exec.h"
 
@@ -26,11 +32,12 @@ struct exec_device {
     struct device *device;
     bool shared;              /* the form: all ranks share the device */
     char why[VIEW_NAME + 64]; /* not shared: the reason, as far as this rank knows it */
-    void *stream;  /* of runs that no stream of the caller orders: exec_device_stream; NULL: none was needed yet */
-    void *scratch; /* shared: the plan's scratch memory, on the device */
-    char *near;    /* behind it: words of this rank for kernels (enum near_word) */
-    bool watched;  /* by watcher.c */
-    bool polled;   /* the comm counts its run in flight: comm.h */
+    void *stream; /* of runs that no stream of the caller orders: exec_device_stream; NULL: none was needed yet */
+    void *lanes[CARRY_LANES]; /* carried: streams for the work of steps */
+    void *scratch;            /* unless mirrored: the plan's scratch memory, on the device */
+    char *near;               /* behind it: words of this rank for kernels (enum near_word) */
+    bool watched;             /* by watcher.c */
+    bool polled;              /* the comm counts its run in flight: comm.h */
 };
 
 /* The words in device memory: where they are. Kernels look at some all the time while others are written. */
@@ -64,14 +71,15 @@ void exec_device_outline_free(weft_exec *x, struct program *p);
 char *exec_device_scratch(const weft_exec *x);
 /* shared: the places become symbols. */
 int exec_device_places(const weft_exec *x, struct program *p);
-/* mirrored: the moves of the program are known. */
-int exec_device_fill(weft_exec *x, struct program *p);
+/* mirrored, carried: the moves of the program are known. */
+int exec_device_fill(weft_exec *x, struct program *p, const weft_view *src, const weft_view *dst);
 /* Streams may share queues of the hardware, where a stream that waits holds up the others. So there are no more than
  * are needed. */
 int exec_device_stream(weft_exec *x, void **out);
 /* mirrored: before and after a run. */
 int exec_device_begin(weft_exec *x);
 int exec_device_end(weft_exec *x);
-/* Before the memory of the exec is freed: waits until its own stream is at rest. */
+/* Before the memory of the exec is freed, and peers free theirs: waits until its own streams are at rest, and lets go
+ * of memory of peers. */
 void exec_device_rest(weft_exec *x);
 #endif

@@ -5,16 +5,11 @@
 
 #include "base/error.h"
 #include "device/device_queue.h"
+#include "engine/device/ranges.h"
 #include "engine/device/sites.h"
 #include "engine/shape.h"
 
 #define ALIGN 256 /* of each range in the mirror, in bytes */
-
-/* Bytes of the caller's memory that some views cover, and where they are in the mirror. */
-struct range {
-    char *from, *end;
-    size_t at;
-};
 
 struct mirror {
     const weft_plan *plan;
@@ -39,42 +34,11 @@ static bool is_mirrored(const struct mirror *m, const weft_view *v)
     return v && sites_on_device(v) != m->hosted;
 }
 
-/* The first byte of the view's elements, and the byte behind the last one. False: it has none. */
-static bool extent(const weft_plan *p, uint32_t tensor, const weft_view *v, bool written, struct range *r)
+/* Gives each range its place in the mirror. */
+static void place(struct mirror *m)
 {
-    const struct plan_buf *b = &p->bufs[written ? p->tensors[tensor].dst_buf : p->tensors[tensor].src_buf];
-    const int64_t *shape = p->shapes + b->shape;
-    int ndim = p->tensors[tensor].ndim;
-    int64_t size = (int64_t)weft_dtype_size(b->dtype), bytes = size;
-    for (int d = 0; d < ndim; d++)
-        bytes *= shape[d];
-    if (bytes && v->strides)
-        bytes = view_extent(ndim, shape, v->strides, size);
-    *r = (struct range){v->data, (char *)v->data + bytes, 0};
-    return bytes > 0;
-}
-
-static int by_address(const void *a, const void *b)
-{
-    const struct range *x = a, *y = b;
-    return x->from < y->from ? -1 : x->from > y->from;
-}
-
-/* Joins ranges that overlap, and gives each its place in the mirror. */
-static void join(struct mirror *m)
-{
-    size_t n = 0;
-    qsort(m->ranges, m->n, sizeof *m->ranges, by_address);
+    m->n = ranges_join(m->ranges, m->n);
     for (size_t i = 0; i < m->n; i++) {
-        if (n && m->ranges[i].from < m->ranges[n - 1].end) {
-            if (m->ranges[i].end > m->ranges[n - 1].end)
-                m->ranges[n - 1].end = m->ranges[i].end;
-        } else {
-            m->ranges[n++] = m->ranges[i];
-        }
-    }
-    m->n = n;
-    for (size_t i = 0; i < n; i++) {
         /* elements keep their alignment */
         m->ranges[i].at = (m->bytes + ALIGN - 1) / ALIGN * ALIGN + (uintptr_t)m->ranges[i].from % ALIGN;
         m->bytes = m->ranges[i].at + (size_t)(m->ranges[i].end - m->ranges[i].from);
@@ -83,15 +47,7 @@ static void join(struct mirror *m)
 
 static size_t range_of(const struct mirror *m, const char *address)
 {
-    size_t low = 0, high = m->n;
-    while (high - low > 1) {
-        size_t mid = low + (high - low) / 2;
-        if (m->ranges[mid].from <= address)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
+    return ranges_find(m->ranges, m->n, address);
 }
 
 /* The address in the mirror that stands for one of the caller's. */
@@ -155,7 +111,7 @@ static int views_of(struct mirror *m, const weft_view *src, const weft_view *dst
                 to->strides = from->strides = strides;
             }
             struct range r;
-            if (is_mirrored(m, v) && extent(p, t, v, side, &r))
+            if (is_mirrored(m, v) && ranges_extent(p, t, v, side, &r))
                 to->data = reflected(m, v->data);
             if (is_mirrored(m, v)) { /* the other side */
                 to->memory = m->hosted ? WEFT_MEMORY_CUDA : WEFT_MEMORY_HOST;
@@ -174,12 +130,12 @@ static int make(struct mirror *m, const weft_view *src, const weft_view *dst)
     for (uint32_t t = 0; t < p->ntensors; t++)
         for (int side = 0; side < 2; side++) {
             const weft_view *v = sites_view(p, t, side ? dst : src, side);
-            if (is_mirrored(m, v) && extent(p, t, v, side, &m->ranges[m->n]))
+            if (is_mirrored(m, v) && ranges_extent(p, t, v, side, &m->ranges[m->n]))
                 m->n++;
         }
     if (!m->n)
         return 0;
-    join(m);
+    place(m);
     m->base = m->memory.alloc(m->memory.arg, m->bytes);
     if (!m->base)
         return error_set(WEFT_ENOMEM, "no memory for %zu bytes that mirror %s memory", m->bytes,
@@ -216,7 +172,7 @@ int64_t mirror_bytes(const struct mirror *m, uint32_t tensor, bool written)
 {
     const weft_view *v = written ? &m->dst_from[tensor] : &m->src_from[tensor];
     struct range r;
-    return is_mirrored(m, v->data ? v : NULL) && extent(m->plan, tensor, v, written, &r) ? r.end - r.from : 0;
+    return is_mirrored(m, v->data ? v : NULL) && ranges_extent(m->plan, tensor, v, written, &r) ? r.end - r.from : 0;
 }
 
 void *mirror_base(const struct mirror *m, size_t *bytes)
@@ -270,7 +226,7 @@ int mirror_fill(struct mirror *m, const weft_exec *x, const struct program *p)
     for (uint32_t t = 0; t < plan->ntensors && !err; t++) {
         const weft_view *v = m->src_from[t].data ? &m->src_from[t] : NULL;
         struct range r;
-        if (is_mirrored(m, v) && extent(plan, t, v, false, &r))
+        if (is_mirrored(m, v) && ranges_extent(plan, t, v, false, &r))
             err = add_source(m, t, p);
     }
     for (uint32_t s = 0; s < p->nsteps && !err; s++) {

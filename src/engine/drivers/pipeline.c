@@ -33,6 +33,7 @@
 #include <string.h>
 
 #include "engine/channel.h"
+#include "engine/device/carry.h"
 #include "engine/driver.h"
 #include "engine/order/weave.h"
 #include "engine/ways/eager.h"
@@ -159,6 +160,10 @@ static void work(weft_exec *x, uint32_t s)
 {
     struct program *p = x->program;
     const struct exec_step *step = &p->steps[s];
+    if (p->carry) { /* carried() goes on when the device has done it */
+        carry_begin(x, s);
+        return;
+    }
     work_local(x, step);
     for (uint32_t k = 0; k < step->nholds; k++) {
         uint32_t recv = p->holds[step->hold + k];
@@ -176,6 +181,15 @@ static bool drain(weft_exec *x, const uint32_t *queue, uint32_t *head, const uin
         work(x, s);
         room -= x->program->steps[s].bytes;
     }
+    return moved;
+}
+
+/* A device does the work of the steps, and the host goes on with those that are done. */
+static bool carried(weft_exec *x)
+{
+    bool moved = carry_pass(x);
+    for (uint32_t s; carry_next(x, &s); moved = true)
+        channel_copied(x, s);
     return moved;
 }
 
@@ -223,6 +237,8 @@ static bool pass(weft_exec *x, bool idle)
 {
     struct program *p = x->program;
     bool moved = retire(x);
+    if (p->carry)
+        moved |= carried(x);
     moved |= drain(x, p->urgent, &p->urgent_head, &p->urgent_tail);
     if (p->unposted && (p->launchable || p->may_block)) /* a slot that it waits for may have been freed by a peer */
         moved |= launch(x);

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "engine/channel.h"
+#include "engine/device/carry.h"
 #include "engine/proof.h"
 #include "engine/work.h"
 
@@ -88,7 +89,7 @@ static char *direct(const weft_exec *x, const struct program *p, const struct wi
 {
     const struct exec_step *step = &p->steps[m->step];
     const struct exec_move *move = &p->moves[step->work];
-    if (step->nwork != 1 || move->tile || move->offset || move->bytes != x->plan->steps[m->step].bytes)
+    if (p->carries || step->nwork != 1 || move->tile || move->offset || move->bytes != x->plan->steps[m->step].bytes)
         return NULL;
     return ch->sends ? (char *)(uintptr_t)move->src : move->dst;
 }
@@ -132,7 +133,7 @@ static int64_t listed(const weft_exec *x, const struct program *p, const struct 
 {
     const struct exec_step *step = &p->steps[m->step];
     int64_t bytes = 0, all = 0;
-    if (!x->comm->link->hosts->wire->ops->make_list)
+    if (p->carries || !x->comm->link->hosts->wire->ops->make_list)
         return 0;
     for (uint32_t i = 0; i < step->nwork; i++) {
         const struct exec_move *move = &p->moves[step->work + i];
@@ -208,7 +209,7 @@ static int make_messages(weft_exec *x, struct program *p, struct wire_channel *c
         if (memory)
             step->nwork = 0;
         else
-            memory = m->slot = *room + bytes * (staged++ % ch->slots);
+            step->slot = memory = m->slot = *room + bytes * (staged++ % ch->slots);
         int err = wire->ops->make(wire, ch->peer, ch->tag + k, memory, (size_t)x->plan->steps[m->step].bytes, ch->sends,
                                   &m->wire);
         if (err)
@@ -289,6 +290,39 @@ static bool slot_free(const struct wire_channel *ch, const struct wire_bucket *m
     return !m->slot || ch->slots_begun - ch->slots_ended < ch->slots;
 }
 
+/* Packs the next message. False: the device has not packed it yet. Those behind it are begun, as far as there are
+ * slots.
+ */
+static bool packed(weft_exec *x, const struct wire_channel *ch)
+{
+    struct program *p = x->program;
+    const struct wire_bucket *m = &ch->messages[ch->begun];
+    if (!p->carry) {
+        work_pack(p, &p->steps[m->step], m->slot);
+        return true;
+    }
+    for (uint32_t k = ch->begun; k < ch->n && k - ch->ended < ch->slots && !p->open[ch->messages[k].step]; k++)
+        carry_begin(x, ch->messages[k].step);
+    return carry_done(x, m->step);
+}
+
+/* Unpacks the next message, which has come, in the same way. */
+static int unpacked(weft_exec *x, struct wire_channel *ch)
+{
+    struct program *p = x->program;
+    const struct wire_bucket *m = &ch->messages[ch->ended];
+    if (!p->carry) {
+        work_unpack(p, &p->steps[m->step], m->slot);
+        return 1;
+    }
+    int done = 1;
+    for (; ch->came < ch->begun && done > 0; ch->came += done > 0)
+        done = m->wire->wire->ops->test(ch->messages[ch->came].wire);
+    for (uint32_t k = ch->ended; k < ch->came; k++)
+        carry_begin(x, ch->messages[k].step);
+    return done < 0 ? done : carry_done(x, m->step);
+}
+
 static bool begin(weft_exec *x, struct wire_channel *ch)
 {
     struct program *p = x->program;
@@ -300,7 +334,8 @@ static bool begin(weft_exec *x, struct wire_channel *ch)
         if (p->open[m->step] || !slot_free(ch, m))
             break;
         if (ch->sends && m->slot) {
-            work_pack(p, step, m->slot);
+            if (!packed(x, ch))
+                break;
             room -= step->bytes;
         }
         int err = wire->ops->start(m->wire);
@@ -324,7 +359,9 @@ static bool end(weft_exec *x, struct wire_channel *ch)
     for (int64_t room = SLICE; ch->ended < ch->begun && room > 0; moved = true) {
         struct wire_bucket *m = &ch->messages[ch->ended];
         const struct exec_step *step = &p->steps[m->step];
-        int done = wire->ops->test(m->wire);
+        int done = ch->ended < ch->came ? 1 : wire->ops->test(m->wire);
+        if (done > 0 && ch->ended == ch->came)
+            ch->came++;
         if (done > 0 && ch->proof)
             done = proof_wire_test(ch);
         if (done < 0)
@@ -334,7 +371,11 @@ static bool end(weft_exec *x, struct wire_channel *ch)
             break;
         }
         if (!ch->sends && m->slot) {
-            work_unpack(p, step, m->slot);
+            done = unpacked(x, ch);
+            if (done < 0)
+                return broken(x, ch, done);
+            if (!done)
+                break;
             room -= step->bytes;
         }
         if (!ch->sends && ch->proof && !proof_wire_came(x, ch))
@@ -358,7 +399,7 @@ void way_wire_start(weft_exec *x)
     struct wire_channels *wired = &x->program->wired;
     for (uint32_t i = 0; i < wired->n; i++) {
         struct wire_channel *ch = &wired->channels[i];
-        ch->begun = ch->ended = ch->slots_begun = ch->slots_ended = 0;
+        ch->begun = ch->came = ch->ended = ch->slots_begun = ch->slots_ended = 0;
         ch->heard_at = 0;
         ch->gone = false;
     }

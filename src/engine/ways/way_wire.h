@@ -21,7 +21,7 @@ struct wire_channel {
     struct proof_channel *proof; /* NULL: its messages are not checked */
 
     /* the run */
-    uint32_t begun, ended;             /* messages */
+    uint32_t begun, came, ended;       /* messages; came: the wire has carried them */
     uint32_t slots_begun, slots_ended; /* messages that have a slot */
 
     uint64_t peer_run; /* the last run that the peer is known to have started */
