@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 4
+#define DEVICE_ABI 5
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -52,11 +52,14 @@ struct device_word {
 
 /* Words that get the same value: in device memory, where kernels look at them all the time, and in host memory, where
  * hosts do so, and kernels now and then. Word i of n is at `near` in device memory, or that far behind address i of a
- * list in device memory. The first `hosts` of them are in host memory that was pinned, `stride` bytes apart. */
+ * list in device memory. The first `hosts` of them are in host memory that was pinned, `stride` bytes apart. `stamped`:
+ * each of these has another word behind it, aligned to 8 bytes together, and both are written at once; the other one
+ * gets a value that differs from one write to the next, so that a host can tell them apart. */
 struct device_words {
     uint64_t list; /* 0: there is one word, or none */
     uint64_t near, at;
     uint32_t n, hosts, stride;
+    uint32_t stamped;
     uint32_t value, host_value; /* host_value: what is awaited in host memory */
 };
 

@@ -99,6 +99,9 @@ int launcher_capture(weft_exec *x, void *stream);
 /* The comm has failed, or a rank is gone: streams of this rank that wait for others go on. True: one waited in a run of
  * a graph, and launches of the graph that are queued behind it will wait, too. Any thread may call it. */
 bool launcher_release(weft_exec *x);
+/* Does a stream of this rank wait in a run of a graph for ranks that have not launched theirs (replay_lacks)? Any
+ * thread may call it. */
+bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *stamp);
 /* Does a stream of this rank wait for `rank`? Any thread may call it. */
 bool launcher_stream_waits(const weft_exec *x, int rank);
 

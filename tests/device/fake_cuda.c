@@ -168,7 +168,7 @@ static uint32_t *host_word(const struct device_words *w, uint32_t i)
 static void write_words(const struct device_words *w)
 {
     for (uint32_t i = 0; i < w->hosts; i++)
-        *host_word(w, i) = w->value;
+        host_word(w, i)[0] = w->value, host_word(w, i)[w->stamped] += w->stamped;
     for (uint32_t i = 0; i < w->n; i++)
         *near_word(w, i) = w->value;
 }

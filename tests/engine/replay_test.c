@@ -1,6 +1,6 @@
 /* Runs in graphs of the caller, on the simulated device: replayed 1,000 times with each replay's values checked,
- * between ordinary runs, with host memory on some ranks; what is refused; a rank that dies while the others' replays
- * wait. */
+ * between ordinary runs, with host memory on some ranks; what is refused; a rank that dies, or that
+ * does not launch its graph, while the others' replays wait. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -259,6 +259,47 @@ static void a_death_releases_replays_that_wait(void **state)
     ranks_forked = forked;
 }
 
+/* ---- a graph that is not launched ---- */
+
+/* Rank `arg` launches its graph once less than the others. */
+static void forget_a_launch(struct ranks_rank *r)
+{
+    struct side s;
+    void *graph;
+    const int forgets = *(const int *)r->arg;
+    RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, ""));
+    struct replayed p = replayed_of(r, &s);
+    RANKS_OK(r, capture(&s, &p, 1, &graph));
+    for (int i = 0; i < 5 + (r->rank != forgets); i++)
+        RANKS_OK(r, sim->graph_launch(s.device, graph, s.stream));
+    int64_t begin = clock_now();
+    RANKS_OK(r, sync_side(&s));
+    if (r->rank != forgets)
+        RANKS_CHECK(r, clock_now() - begin < r->opts.deadline_ns + 2 * SECOND);
+    ranks_meet(r);
+    int err = weft_exec_start_on(s.exec, s.stream);
+    char text[64];
+    snprintf(text, sizeof text, "rank %d has not launched its graph for 1200 ms", forgets);
+    RANKS_CHECK(r, err == WEFT_EPEER && strstr(ranks_said(), text));
+    sim->graph_free(s.device, graph);
+    close_side(&s, r->comm);
+}
+
+static void a_graph_that_is_not_launched_releases_those_that_wait_for_it(void **state)
+{
+    (void)state;
+    weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
+    opts.deadline_ns = 1200 * INT64_C(1000000);
+    const char *on = ranks_on;
+    bool forked = ranks_forked;
+    ranks_on = "shm";
+    ranks_forked = false;
+    for (int forgets = 0; forgets < RANKS; forgets += 3) /* the launcher, and another rank */
+        ranks_run(RANKS, &opts, forget_a_launch, &forgets, NULL);
+    ranks_on = on;
+    ranks_forked = forked;
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -274,7 +315,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(host_memory_is_copied_in_each_replay),
         cmocka_unit_test(capture_is_refused_with_the_reason),
     };
-    const struct CMUnitTest deaths[] = {cmocka_unit_test(a_death_releases_replays_that_wait)};
+    const struct CMUnitTest deaths[] = {cmocka_unit_test(a_death_releases_replays_that_wait),
+                                        cmocka_unit_test(a_graph_that_is_not_launched_releases_those_that_wait_for_it)};
     return SUITE_MAIN(argc, argv, {tests, sizeof tests / sizeof *tests, &conformance_one_host, setup, NULL},
                       SUITE_FIXTURE(deaths, setup, NULL));
 }

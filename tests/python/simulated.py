@@ -6,7 +6,7 @@ import pathlib
 
 import weft
 
-_ABI = 4  # DEVICE_ABI of src/device/device.h
+_ABI = 5  # DEVICE_ABI of src/device/device.h
 _NAMES = "count open close owner facts alloc free share map unmap pin unpin health stream_open stream_close sync idle"
 
 

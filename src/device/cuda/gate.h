@@ -22,12 +22,22 @@ static __device__ uint64_t gate_near(const struct device_words *w, uint32_t i)
     return w->near + (w->list ? ((const uint64_t *)w->list)[i] : 0);
 }
 
+static __device__ void gate_write_host(const struct device_words *w, uint32_t i)
+{
+    uint64_t at = w->at + (uint64_t)i * w->stride, time;
+    if (w->stamped) {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(time << 32 | w->value) : "memory");
+    } else {
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(w->value) : "memory");
+    }
+}
+
 /* All threads of the block take part. */
 static __device__ void gate_write(const struct device_words *w)
 {
     for (uint32_t i = threadIdx.x; i < w->hosts; i += DEVICE_THREADS)
-        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(w->at + (uint64_t)i * w->stride), "r"(w->value)
-                     : "memory");
+        gate_write_host(w, i);
     if (w->hosts > 1)
         __syncthreads(); /* a word alone is written by one thread */
     for (uint32_t i = threadIdx.x; i < w->n; i += DEVICE_THREADS)

@@ -201,10 +201,22 @@ static struct device_word host_word(const struct device_words *w, uint32_t i, ui
     return (struct device_word){w->at + (uint64_t)i * w->stride, value};
 }
 
+static uint64_t stamp(void)
+{
+    static _Atomic uint64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed);
+}
+
 static void gate_write(struct kernel *k, const struct device_words *w, struct sim_luck *luck)
 {
-    for (uint32_t i = 0; i < w->hosts; i++)
-        write_one(k, host_word(w, i, w->value));
+    for (uint32_t i = 0; i < w->hosts; i++) {
+        struct device_word word = host_word(w, i, w->value);
+        if (w->stamped)
+            __atomic_store_n((uint64_t *)at(k, word.at, sizeof(uint64_t)), stamp() << 32 | word.value,
+                             __ATOMIC_RELEASE);
+        else
+            write_one(k, word);
+    }
     sim_work_late(luck);
     for (uint32_t i = 0; i < w->n; i++)
         write_one(k, near_word(k, w, i));

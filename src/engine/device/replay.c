@@ -53,6 +53,7 @@ static struct device_words words_at(const struct replay *r, const weft_exec *x, 
                                  .n = (uint32_t)n,
                                  .hosts = near == NEAR_COME ? (uint32_t)n : 0,
                                  .stride = sizeof *r->words,
+                                 .stamped = near == NEAR_COME,
                                  .value = value,
                                  .host_value = RELEASED};
 }
@@ -96,6 +97,19 @@ static bool has_come(const struct replay *r, int rank)
 bool replay_waits(const struct replay *r, const weft_exec *x, int rank)
 {
     return has_come(r, x->comm->rank) && (rank == LAUNCHER || !has_come(r, rank));
+}
+
+bool replay_lacks(const struct replay *r, const weft_exec *x, int *missing, uint32_t *stamp)
+{
+    const struct replay_words *own = &r->words[x->comm->rank];
+    /* Relaxed: a stamp that belongs to the next run is another one than that of the last look. */
+    *stamp = atomic_load_explicit(&own->stamp, memory_order_relaxed);
+    for (int k = 0; k < x->comm->size && has_come(r, x->comm->rank); k++)
+        if (!has_come(r, k)) {
+            *missing = k;
+            return true;
+        }
+    return false;
 }
 
 bool replay_release(struct replay *r, const weft_exec *x)

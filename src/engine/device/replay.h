@@ -10,8 +10,8 @@
  * mirror stand before all of this, and copies out of it behind.
  *
  * Both are in device memory. `come` is in host memory, too, written before that in device memory: there the watcher
- * sees which rank waits. To let a stream go on, the host writes a value into the words in host memory that is never
- * there otherwise, and that kernels look for.
+ * sees which rank waits, and by a stamp beside it whether it waits in the same run as before. To let a stream go on,
+ * the host writes a value into the words in host memory that is never there otherwise, and that kernels look for.
  *
  * Why no write is lost: a rank writes come = 1 for its next run behind the wait for gone == 1, which the launcher
  * writes after come = 0. The launcher writes gone = 1 for the next run behind the wait for come == 1, which the rank
@@ -33,7 +33,8 @@
 
 /* Of a rank, in memory that all ranks have pinned. Zero at first. */
 struct replay_words {
-    _Alignas(CORE_LINE) _Atomic uint32_t come, gone;
+    _Alignas(CORE_LINE) _Atomic uint32_t come, stamp; /* stamp: another one in each run, written with come */
+    _Atomic uint32_t gone;
     _Atomic uint32_t process, mps; /* written at bind: a hash of the rank's process, and whether it uses MPS */
 };
 
@@ -50,6 +51,9 @@ const char *replay_refusal(const struct replay *r, const weft_exec *x);
 int replay_record(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue);
 /* Does a stream of this rank wait for `rank` in such a run? Any thread may call it. */
 bool replay_waits(const struct replay *r, const weft_exec *x, int rank);
+/* If a stream of this rank waits in such a run for ranks that have not come to it: *missing is one of them, and *stamp
+ * is another one in each run. Any thread may call it. */
+bool replay_lacks(const struct replay *r, const weft_exec *x, int *missing, uint32_t *stamp);
 /* Lets a stream of this rank go on that waits in such a run. True: one did wait. Launches that are queued behind it
  * wait again. Any thread may call it. */
 bool replay_release(struct replay *r, const weft_exec *x);

@@ -19,6 +19,8 @@
 struct watched {
     weft_exec *x;
     struct watched *next;
+    int64_t since;  /* nanoseconds: when a stream was first seen to wait in a run of a graph; 0: none waits, */
+    uint32_t stamp; /* of that run */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -53,10 +55,32 @@ static void check_device(const weft_exec *x)
     error_restore(&kept);
 }
 
+/* A graph that comes late cannot be told from one that was forgotten: the deadline is for both. */
+static void check_graphs(struct watched *w)
+{
+    const weft_comm *c = w->x->comm;
+    int missing;
+    uint32_t stamp;
+    bool lacks = launcher_lacks(w->x, &missing, &stamp);
+    int64_t now = core_now();
+    if (!lacks || stamp != w->stamp || !w->since)
+        w->since = lacks ? now : 0;
+    w->stamp = stamp;
+    if (!lacks || now - w->since < c->deadline_ns)
+        return;
+    char who[NAMES_RANK], text[NAMES_RANK + 160];
+    snprintf(text, sizeof text,
+             "%s has not launched its graph for %lld ms, a stream of rank %d was waiting for it: all ranks launch the "
+             "graphs of an exec equally often",
+             names_rank(c, missing, who), (long long)(c->deadline_ns / 1000000), c->rank);
+    core_fail(c->group, c->rank, WEFT_EPEER, text);
+}
+
 /* First all ranks learn of the failure, then streams go on: a rank that sees its run end sees the failure, too. Returns
  * whether to look again soon. */
-static bool look(weft_exec *x)
+static bool look(struct watched *w)
 {
+    weft_exec *x = w->x;
     const weft_comm *c = x->comm;
     check_device(x);
     int lost = core_failed(c->group) ? -1 : lost_rank(x);
@@ -67,6 +91,8 @@ static bool look(weft_exec *x)
                  left ? "closed its comm" : names_gone(c, lost), c->rank);
         core_fail(c->group, c->rank, WEFT_EPEER, text);
     }
+    if (!core_failed(c->group))
+        check_graphs(w);
     /* `done` may say nothing any more: another rank may have released its streams. */
     return core_failed(c->group) && launcher_release(x);
 }
@@ -80,7 +106,7 @@ static void *watch(void *arg)
         struct timespec until;
         soon -= soon > 0;
         for (struct watched *w = list; w; w = w->next)
-            if (look(w->x))
+            if (look(w))
                 soon = SOON_LOOKS;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += soon ? SOON_NS : LOOK_NS;
@@ -121,7 +147,7 @@ int watcher_add(weft_exec *x)
     if (!w)
         return error_nomem();
     pthread_mutex_lock(&lock);
-    *w = (struct watched){x, list};
+    *w = (struct watched){.x = x, .next = list};
     list = w;
     int err = start();
     if (err) {

@@ -431,6 +431,12 @@ bool launcher_stream_waits(const weft_exec *x, int rank)
            (!reached(&l->words[LAUNCHER].done, run) && (rank == LAUNCHER || !reached(&l->words[rank].arrived, run)));
 }
 
+bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *stamp)
+{
+    const struct launcher *l = driver_state(x);
+    return replay_lacks(&l->replay, x, missing, stamp);
+}
+
 bool launcher_release(weft_exec *x)
 {
     struct launcher *l = x->program->state;
