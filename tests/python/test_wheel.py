@@ -16,12 +16,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(not os.environ.get("WEFT_TEST_BUILD"), reason="WEFT_TEST_BUILD is not set: no packages are built")
 MACHINES = {"x86_64": 62, "aarch64": 183}  # as the header of an ELF file has them
+NVCC = shutil.which("nvcc") or os.path.exists("/usr/local/cuda/bin/nvcc")
 OTHER = {"x86_64": "aarch64", "aarch64": "x86_64"}.get(platform.machine(), "")
 
 
 def make_wheel(out, **environment):
-    """The wheel of `make wheel`. Its name says for which architecture it is, and all code in it is for that one; no module is in it."""
-    env = {**os.environ, "WHEEL_OUT": str(out), **environment}
+    """The wheel of `make wheel`. Its name says for which architecture it is, and all code in it is for that one. Of the modules it has the
+    simulated device, and CUDA where nvcc is, here for one architecture of GPUs."""
+    env = {**os.environ, "WHEEL_OUT": str(out), "CMAKE_ARGS": "-DWEFT_CUDA_ARCHS=90", **environment}
     done = subprocess.run(["bash", "cmake/wheel.sh"], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = out.glob("*.whl")
@@ -29,7 +31,7 @@ def make_wheel(out, **environment):
     assert wheel.name.startswith("libweft-") and "-cp39-abi3-manylinux_" in wheel.name and wheel.name.endswith(f"_{arch}.whl"), wheel.name
     with zipfile.ZipFile(wheel) as files:
         code = {name: int.from_bytes(files.read(name)[18:20], "little") for name in files.namelist() if name.endswith((".so", "scripts/weft"))}
-    assert {pathlib.Path(name).name for name in code} == {"_weft.abi3.so", "weft", "weft_sim.so"}
+    assert {pathlib.Path(name).name for name in code} == {"_weft.abi3.so", "weft", "weft_sim.so"} | ({"weft_cuda.so"} if NVCC else set())
     assert set(code.values()) == {MACHINES[arch]}, code
     return wheel
 
@@ -65,4 +67,5 @@ def test_wheel_without_a_compiler(tmp_path):
         done = subprocess.run(command, env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
     assert ": right" in done.stdout
+    assert ("no CUDA module" not in done.stdout) == bool(NVCC), done.stdout
     assert sys.version_info >= (3, 9)
