@@ -265,11 +265,14 @@ class Comm(Collectives, Closing):
         handle = self._open()
         check(in_slices(lambda ns: int(lib.weft_comm_barrier(handle.ptr, ns)), timeout, handle))
 
-    def window(self, buffers: Mapping[str, Tuple[Any, Any]], signals: int = 0) -> "Window":
-        """Memory of one shape on every rank, in which all load, store and wait: names to (dtype, shape). Collective."""
+    def window(self, buffers: Mapping[str, Tuple[Any, ...]], signals: int = 0, *, device: Any = "cpu") -> "Window":
+        """Memory of one shape on every rank, in which all load, store and wait: names to (dtype, shape). Collective.
+
+        ``device="cuda"`` allocates the buffers on a CUDA device; a buffer that is to be elsewhere says so itself: (dtype, shape, "cpu").
+        """
         from ._window import Window
 
-        return Window(self, buffers, signals)
+        return Window(self, buffers, signals, device)
 
     def exchange(
         self,

@@ -437,6 +437,65 @@ def test_collectives_by_name():
     assert weft.spawn(rank_main, 2, timeout=120) == [True, True]
 
 
+# ---- windows ----
+
+
+def test_windows():
+    def rank_main(comm):
+        parts = weft.layout("f32[16/x] @x2")
+        other = 1 - comm.rank
+        host = np.zeros(8, np.float32)
+        with comm.window({"w": ("f32", (8,)), "sum": ("i32", (4,)), "here": ("f32", (2,), "cpu")}, signals=2, device="cuda") as w:
+            w.put("w", other, np.arange(6, dtype=np.float32) + 10 * comm.rank, offset=2)
+            w.put_add("sum", 0, np.full(4, comm.rank + 1, np.int32))
+            w.put("here", other, np.full(2, comm.rank, np.float32))
+            w.notify(other, 0)
+            w.wait(0, ">=", 1, timeout=60)
+            mine = w.array("w")
+            assert isinstance(mine, weft.DeviceArray) and mine.shape == (8,) and mine.device == "cuda:0"
+            moved(comm, mine, host, parts)
+            assert host.tolist() == [0, 0] + [10 * other + i for i in range(6)]
+            assert w.array("here").tolist() == [other, other]
+            w.barrier()
+            if comm.rank == 0:
+                w.put("w", 1, Interface(mine))  # from device memory
+            w.barrier()
+            moved(comm, mine, host, parts)
+            assert host.tolist() == [0, 0] + [10 + i for i in range(6)]
+            sums = np.zeros(4 if comm.rank == 0 else 0, np.int32)
+            weft.lower("i32[4] @x1=0", "i32[4] @x1=0").bind(comm, *((w.array("sum"), sums) if comm.rank == 0 else (None, None))).run()
+            assert comm.rank or sums.tolist() == [3] * 4
+            theirs = w.array("w", rank=other).__cuda_array_interface__
+            assert theirs["data"][0] != mine.__cuda_array_interface__["data"][0] and theirs["shape"] == (8,)
+            signals = {w.signal_pointer(r, s) for r in range(2) for s in range(2)}
+            assert len(signals) == 4 and all(at % 8 == 0 for at in signals)
+            with pytest.raises(weft.InvalidError, match="no signal 2 of rank 0"):
+                w.signal_pointer(0, 2)
+            with pytest.raises(weft.ArrayError, match="the buffer 'w' has f32"):
+                w.put("w", 0, np.zeros(2))
+            w.barrier()
+        moved(comm, mine, host, parts)  # its memory lives as long as the array
+        return host.tolist() == [0, 0] + [10 + i for i in range(6)]
+
+    assert weft.spawn(rank_main, 2, timeout=120) == [True, True]
+
+
+def test_windows_that_are_refused():
+    def rank_main(comm):
+        with pytest.raises(weft.InvalidError, match="no device 'tpu'"):
+            comm.window({"w": ("f32", 4)}, device="tpu")
+        with pytest.raises(weft.InvalidError, match=r"'w' is \(dtype, shape\) or"):
+            comm.window({"w": ("f32", 4, "cuda", 1)})
+        with pytest.raises(weft.Error, match="no device 7"):
+            comm.window({"w": ("f32", 4)}, device="cuda:7")
+        with comm.window({"w": ("f32", 4)}, signals=1) as w:
+            with pytest.raises(weft.InvalidError, match="no buffer on a device"):
+                w.signal_pointer(0, 0)
+        return True
+
+    assert alone(rank_main)
+
+
 # ---- examples ----
 
 
