@@ -3,7 +3,8 @@
  * is started on a stream of each rank, REPS of them back to back, and the time is that of one run. The last columns are
  * the microseconds that a start takes on the host, and those of a run from start to wait. --graphs adds those of a run
  * that was captured into a graph, REPS launches of it back to back. Medians of the rounds.
- * --json prints one object for each row. */
+ * --json prints one object for each row. --bind times weft_bind of 45,000 tensors instead, whose buffers are in 1 to
+ * 1,000 allocations in turns; it needs no CUDA beside weft, so WEFT_DEVICE=sim measures the host's share of it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -97,7 +98,7 @@ static void cuda_open(void)
 /* ---- the rows ---- */
 
 struct options {
-    bool processes, json, graphs;
+    bool processes, json, graphs, bind;
     int64_t mib;
     int rounds, ranks[8], nranks;
     const char *only;
@@ -108,7 +109,8 @@ struct row {
     char src[200], dst[200];
     int64_t bytes; /* that the driver's copy reads and writes: half of all that must be read and written */
     int reps;
-    int tensors; /* 0: one */
+    int tensors;     /* 0: one */
+    int allocations; /* in which they are in turns on each side; 0: one */
 };
 
 static void name_row(struct row *r, const char *name, int64_t bytes)
@@ -288,12 +290,12 @@ static void *take(weft_comm *c, size_t bytes)
     return memory;
 }
 
-/* The tensors of a row, and this rank's buffers: those of a side are in one allocation. */
+/* The tensors of a row, and this rank's buffers. */
 struct tensors {
-    int n;
+    int n, allocations;
     weft_move *moves;
     weft_view *side[2];
-    void *memory[2];
+    void **memory[2];
 };
 
 static weft_layout *parse(const char *text)
@@ -305,29 +307,34 @@ static weft_layout *parse(const char *text)
 
 static void take_side(struct tensors *t, const struct job *j, weft_comm *c, int side)
 {
-    size_t all = 0;
+    size_t *all = calloc((size_t)t->allocations, sizeof *all);
     for (int i = 0; i < t->n; i++) {
         weft_local local;
         must(weft_layout_local(side ? t->moves[i].dst : t->moves[i].src, j->rank, &local));
         t->side[side][i] = (weft_view)WEFT_VIEW_INIT;
         t->side[side][i].bytes = (size_t)local.bytes;
         t->side[side][i].memory = WEFT_MEMORY_CUDA;
-        all += (t->side[side][i].bytes + 255) / 256 * 256;
+        all[i % t->allocations] += (t->side[side][i].bytes + 255) / 256 * 256;
     }
-    char *at = t->memory[side] = all ? take(c, all) : NULL;
-    for (int i = 0; i < t->n; i++) {
-        t->side[side][i].data = t->side[side][i].bytes ? at : NULL;
-        at += (t->side[side][i].bytes + 255) / 256 * 256;
+    t->memory[side] = calloc((size_t)t->allocations, sizeof **t->memory);
+    for (int k = 0; k < t->allocations; k++) {
+        char *at = t->memory[side][k] = all[k] ? take(c, all[k]) : NULL;
+        for (int i = k; i < t->n; i += t->allocations) {
+            t->side[side][i].data = t->side[side][i].bytes ? at : NULL;
+            at += (t->side[side][i].bytes + 255) / 256 * 256;
+        }
     }
+    free(all);
 }
 
 static void take_tensors(struct tensors *t, const struct job *j, weft_comm *c, const struct row *r)
 {
     t->n = r->tensors ? r->tensors : 1;
+    t->allocations = r->allocations ? r->allocations : 1;
     t->moves = calloc((size_t)t->n, sizeof *t->moves);
     for (int i = 0; i < t->n; i++) {
         char src[64], dst[64];
-        int64_t n = r->tensors ? tensor_bytes(i, r->tensors) / 4 : 0;
+        int64_t n = r->allocations ? 64 : r->tensors ? tensor_bytes(i, r->tensors) / 4 : 0;
         snprintf(src, sizeof src, "f32[%" PRId64 "] @x1=%d", n, i % j->ranks);
         snprintf(dst, sizeof dst, "f32[%" PRId64 "] @x1=%d", n, (i + 1) % j->ranks);
         t->moves[i].src = parse(r->tensors ? src : r->src);
@@ -342,7 +349,9 @@ static void take_tensors(struct tensors *t, const struct job *j, weft_comm *c, c
 static void give_tensors(struct tensors *t, weft_comm *c)
 {
     for (int side = 0; side < 2; side++) {
-        weft_comm_free(c, t->memory[side]);
+        for (int k = 0; k < t->allocations; k++)
+            weft_comm_free(c, t->memory[side][k]);
+        free(t->memory[side]);
         free(t->side[side]);
     }
     for (int i = 0; i < t->n; i++) {
@@ -382,6 +391,33 @@ static void do_row(const struct job *j, weft_comm *c, void *stream, const struct
     give_tensors(&t, c);
 }
 
+/* Milliseconds of weft_bind, the slowest rank's: all ranks meet at its end. */
+static void do_bind(const struct job *j, weft_comm *c, int allocations)
+{
+    struct row r = {.tensors = 45000, .allocations = allocations};
+    struct tensors t;
+    double ms[ROUNDS_MOST];
+    weft_plan *plan;
+    weft_exec *x;
+    take_tensors(&t, j, c, &r);
+    must(weft_lower(t.moves, (size_t)t.n, j->rank, NULL, &plan));
+    for (int round = 0; round < j->o->rounds; round++) {
+        must(weft_comm_barrier(c, WEFT_DEADLINE));
+        double begin = now();
+        must(weft_bind(plan, c, t.side[0], t.side[1], NULL, &x));
+        ms[round] = (now() - begin) / 1000;
+        weft_exec_close(x);
+    }
+    must(weft_comm_barrier(c, WEFT_DEADLINE));
+    if (!j->rank)
+        printf(j->o->json ? "{\"bind\": %d, \"allocations\": %d, \"ranks\": %d, \"ms\": %.1f}\n"
+                          : "bind %d tensors in %d allocations a side, %d ranks: %.1f ms\n",
+               t.n, allocations, j->ranks, median(ms, j->o->rounds));
+    fflush(stdout);
+    weft_plan_free(plan);
+    give_tensors(&t, c);
+}
+
 static void *do_rank(void *arg)
 {
     const struct job *j = arg;
@@ -397,6 +433,12 @@ static void *do_rank(void *arg)
     opts.rank = j->rank;
     opts.ranks = j->o->processes ? j->ranks : 0;
     must(weft_comm_open(url, &opts, &c));
+    for (int k = 1; k <= 1000 && j->o->bind; k *= 10)
+        do_bind(j, c, k);
+    if (j->o->bind) {
+        weft_comm_close(c);
+        return NULL;
+    }
     cuda_open();
     check(cuda.stream(&stream, 1), "cuStreamCreate"); /* 1: it does not wait for the default stream */
     int n = rows_of(rows, j->ranks, j->o->mib << 20);
@@ -441,15 +483,17 @@ static int run_processes(const struct options *o, int ranks, int number)
 
 static void usage(void)
 {
-    printf("usage: gpu [--processes] [--ranks N,...] [--mib N] [--rounds N] [--only TEXT] [--graphs] [--json]\n"
-           "Measures runs on GPU 0 beside the driver's copy of the same bytes.\n"
-           "  --processes  ranks are processes; without it they are threads\n"
-           "  --ranks      numbers of ranks, up to %d; 2,4,8\n"
-           "  --mib        MiB of the tensor, over all ranks; 256\n"
-           "  --rounds     rounds, of which the median is printed; 7\n"
-           "  --only       rows whose names have this text\n"
-           "  --graphs     also runs that were captured into a graph\n",
-           RANKS);
+    printf(
+        "usage: gpu [--processes] [--ranks N,...] [--mib N] [--rounds N] [--only TEXT] [--graphs] [--bind] [--json]\n"
+        "Measures runs on GPU 0 beside the driver's copy of the same bytes.\n"
+        "  --processes  ranks are processes; without it they are threads\n"
+        "  --ranks      numbers of ranks, up to %d; 2,4,8\n"
+        "  --mib        MiB of the tensor, over all ranks; 256\n"
+        "  --rounds     rounds, of which the median is printed; 7\n"
+        "  --only       rows whose names have this text\n"
+        "  --graphs     also runs that were captured into a graph\n"
+        "  --bind       the time of weft_bind for 45,000 tensors in 1 to 1,000 allocations, and no runs\n",
+        RANKS);
 }
 
 static void read_options(int argc, char **argv, struct options *o)
@@ -466,6 +510,8 @@ static void read_options(int argc, char **argv, struct options *o)
             o->json = true;
         } else if (!strcmp(argv[i], "--graphs")) {
             o->graphs = true;
+        } else if (!strcmp(argv[i], "--bind")) {
+            o->bind = true;
         } else if (!value) {
             stop(argv[i], "unknown, or without its value; --help prints what there is");
         } else if (!strcmp(argv[i], "--mib")) {
@@ -493,7 +539,7 @@ int main(int argc, char **argv)
 {
     struct options o;
     read_options(argc, argv, &o);
-    if (!o.json)
+    if (!o.json && !o.bind)
         printf("%-24s %5s  %13s  %13s  %5s  %11s  %11s  %11s\n", "", "ranks", "weft", "driver", "share", "start",
                "start+wait", "graph");
     fflush(stdout);

@@ -28,6 +28,7 @@ struct cuda_device {
     struct cuda_pin *pins;
     struct cuda_map *maps;
     struct cuda_export *exports;
+    int64_t swept_ns; /* when those of memory that is gone were last looked for */
 };
 
 static inline struct cuda_device *cuda_of(struct device *d)

@@ -68,10 +68,18 @@ static void export_drop(struct cuda_export **at)
     free(x);
 }
 
+#define SWEEP_NS 50000000 /* between two sweeps: many allocations are shared one after the other */
+
 /* A file keeps memory: those of allocations that are gone are closed. */
 static void export_sweep(struct cuda_device *d)
 {
+    struct timespec t;
     struct cuda_export **at = &d->exports;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t now_ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    if (d->swept_ns && now_ns - d->swept_ns < SWEEP_NS)
+        return;
+    d->swept_ns = now_ns;
     while (*at) {
         unsigned long long now = 0;
         CUresult r = d->cu->cuPointerGetAttribute(&now, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(*at)->base);
@@ -86,7 +94,7 @@ static int export_file(struct cuda_device *d, uint64_t base, uint64_t bytes, uin
 {
     export_sweep(d);
     for (struct cuda_export *x = d->exports; x; x = x->next)
-        if (x->base == base && x->bytes == bytes) {
+        if (x->base == base && x->bytes == bytes && x->buffer == buffer) {
             *fd = x->fd;
             return 0;
         }

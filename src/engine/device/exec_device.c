@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "comm/environment.h"
 #include "engine/device/mirror.h"
+#include "engine/device/objects.h"
 #include "engine/device/published.h"
 #include "engine/device/symbol.h"
 #include "engine/driver.h"
@@ -32,26 +33,26 @@ static uint64_t id_hash(const struct device *d)
 }
 
 /* Can other processes map all of the view? */
-static bool can_share(const struct device *d, const weft_view *v)
+static bool can_share(struct objects *known, struct device *d, const weft_view *v)
 {
-    struct device_share share;
     struct error_text kept;
+    uint32_t i;
     error_keep(&kept);
-    bool can = !d->ops->share((struct device *)(uintptr_t)d, v->data, &share) &&
-               (uint64_t)(uintptr_t)v->data + v->bytes <= share.base + share.bytes;
+    bool can = !objects_take(known, d, v->data, &i) &&
+               (uint64_t)(uintptr_t)v->data + v->bytes <= known->v[i].base + known->v[i].bytes;
     error_restore(&kept);
     return can;
 }
 
 /* If not, `why` names the first buffer that cannot be shared. */
-static bool all_shared(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst,
-                       char *why, size_t cap)
+static bool all_shared(const weft_exec *x, struct objects *known, struct device *d, const weft_view *src,
+                       const weft_view *dst, char *why, size_t cap)
 {
     char who[VIEW_NAME];
     for (uint32_t t = 0; t < x->plan->ntensors; t++)
         for (int side = 0; side < 2; side++) {
             const weft_view *v = sites_view(x->plan, t, side ? dst : src, side);
-            if (!v || !sites_on_device(v) || can_share(d, v))
+            if (!v || !sites_on_device(v) || can_share(known, d, v))
                 continue;
             snprintf(why, cap, "the %s of %s cannot be shared with other processes", side ? "destination" : "source",
                      view_tensor(x->plan, t, who));
@@ -61,8 +62,8 @@ static bool all_shared(const weft_exec *x, const struct device *d, const weft_vi
 }
 
 /* Can the launcher do the work, as far as this rank is concerned? If not, `why` says so. */
-static bool can_launch(const weft_exec *x, const struct device *d, const weft_view *src, const weft_view *dst,
-                       char *why, size_t cap)
+static bool can_launch(const weft_exec *x, struct objects *known, struct device *d, const weft_view *src,
+                       const weft_view *dst, char *why, size_t cap)
 {
     const char *text = x->comm->link->hosts                    ? "the ranks are on several hosts"
                        : x->comm->size > SYMBOL_RANKS          ? "there are too many ranks"
@@ -71,7 +72,7 @@ static bool can_launch(const weft_exec *x, const struct device *d, const weft_vi
                                                                : NULL;
     if (text)
         snprintf(why, cap, "%s", text);
-    return !text && all_shared(x, d, src, dst, why, cap);
+    return !text && all_shared(x, known, d, src, dst, why, cap);
 }
 
 static uint64_t note_of(const struct device *d, bool shares)
@@ -161,8 +162,9 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     int err = s->placed ? device_open("weft_bind", s->memory, s->device, environment_modules(), &d) : 0;
     if (!err && d)
         err = check_owner(x->plan, d, src, dst);
+    struct objects known = {0}; /* allocations of this rank */
     char why[sizeof x->device->why] = "";
-    bool can = !err && d && can_launch(x, d, src, dst, why, sizeof why);
+    bool can = !err && d && can_launch(x, &known, d, src, dst, why, sizeof why);
     struct core_vote vote = {.call = COMM_BIND,
                              .digest = x->plan->digest,
                              .note = (err ? 0
@@ -173,6 +175,7 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     uint64_t meeting;
     err = meeting_agree(x->comm, &vote, deadline_ns, &meeting);
     if (err) {
+        objects_free(&known);
         if (d)
             d->ops->close(d);
         return err;
@@ -186,7 +189,13 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
                  note & SHARES ? "the ranks have memory on several devices" : "another rank cannot share its memory");
     if (shared && !d)
         err = find_device(note & HASH_MASK, &d);
-    return err || !d ? err : set_up(x, d, shared, why);
+    if (!err && d)
+        err = set_up(x, d, shared, why);
+    if (!err && shared)
+        x->device->known = known;
+    else
+        objects_free(&known);
+    return err;
 }
 
 void exec_device_close(weft_exec *x)
@@ -202,6 +211,7 @@ void exec_device_close(weft_exec *x)
             ops->stream_close(e->device, e->lanes[i]);
     if (e->scratch)
         ops->free(e->device, e->scratch);
+    objects_free(&e->known);
     ops->close(e->device);
     free(e);
     x->device = NULL;
@@ -261,7 +271,7 @@ void exec_device_outline_free(weft_exec *x, struct program *p)
     if (!p->device)
         return;
     mirror_free(p->device->mirror);
-    free(p->device->objects);
+    objects_free(&p->device->objects);
     published_free(x, p);
 }
 
@@ -271,32 +281,18 @@ void exec_device_outline_free(weft_exec *x, struct program *p)
 static int make_symbol(const weft_exec *x, struct program_device *d, const void *address, int64_t bytes, uint64_t *out)
 {
     uint64_t at = (uint64_t)(uintptr_t)address;
-    uint32_t i = d->nobjects;
-    while (i && (at < d->objects[i - 1].base || at - d->objects[i - 1].base >= d->objects[i - 1].bytes))
-        i--; /* tensors that follow each other are mostly in the same allocation */
-    if (!i) {
-        if (d->nobjects == SYMBOL_OBJECTS)
-            return error_set(WEFT_EUNSUPPORTED, "the buffers of this rank are in more than %u allocations",
-                             SYMBOL_OBJECTS);
-        if (d->nobjects == d->room) {
-            uint32_t room = d->room ? 2 * d->room : 16;
-            struct device_share *more = realloc(d->objects, room * sizeof *more);
-            if (!more)
-                return error_nomem();
-            d->objects = more;
-            d->room = room;
-        }
-        int err = x->device->device->ops->share(x->device->device, address, &d->objects[d->nobjects]);
-        if (err)
-            return err;
-        i = ++d->nobjects;
-    }
-    const struct device_share *o = &d->objects[i - 1];
+    uint32_t i;
+    int err = objects_take(&d->objects, x->device->device, address, &i);
+    if (err)
+        return err;
+    if (i >= SYMBOL_OBJECTS)
+        return error_set(WEFT_EUNSUPPORTED, "the buffers of this rank are in more than %u allocations", SYMBOL_OBJECTS);
+    const struct device_share *o = &d->objects.v[i];
     uint64_t offset = at - o->base;
     if (offset + (uint64_t)bytes > o->bytes || offset + (uint64_t)bytes >= UINT64_C(1) << SYMBOL_OFFSET_BITS)
         return error_set(WEFT_EUNSUPPORTED, "a buffer of %lld bytes ends beyond the allocation in which it begins",
                          (long long)bytes);
-    *out = symbol_make(x->comm->rank, i - 1, offset);
+    *out = symbol_make(x->comm->rank, i, offset);
     return 0;
 }
 
@@ -307,6 +303,8 @@ char *exec_device_scratch(const weft_exec *x)
 
 int exec_device_places(const weft_exec *x, struct program *p)
 {
+    p->device->objects = x->device->known; /* when the exec is bound again, there are none */
+    x->device->known = (struct objects){0};
     int err = make_symbol(x, p->device, x->device->near, NEAR_BYTES, &p->device->near);
     for (size_t i = 0; i < x->plan->nbufs && !err; i++) {
         struct exec_place *at = &p->places[i];

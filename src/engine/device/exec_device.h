@@ -14,7 +14,7 @@
  *
  *   sites.c      where a rank's views are
  *   carry.c      the device does the work of one rank's steps
- *   ranges.c     which bytes views cover
+ *   ranges.c     which bytes views cover; objects.c which allocations they are in
  *   mirror.c     mirrors, and the copies into and out of them
  *   symbol.h     addresses that mean the same on all ranks
  *   published.c  what a rank shows the launcher: its allocations and its work
@@ -24,6 +24,7 @@
 #define WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
 #include "device/device.h"
 #include "engine/device/carry.h"
+#include "engine/device/objects.h"
 #include "engine/device/sites.h"
 #include "engine/exec.h"
 
@@ -36,8 +37,9 @@ struct exec_device {
     void *lanes[CARRY_LANES]; /* carried: streams for the work of steps */
     void *scratch;            /* unless mirrored: the plan's scratch memory, on the device */
     char *near;               /* behind it: words of this rank for kernels (enum near_word) */
-    bool watched;             /* by watcher.c */
-    bool polled;              /* the comm counts its run in flight: comm.h */
+    struct objects known; /* shared: allocations that the choice of the form has found, until the program has them */
+    bool watched;         /* by watcher.c */
+    bool polled;          /* the comm counts its run in flight: comm.h */
 };
 
 /* The words in device memory: where they are. Kernels look at some all the time while others are written. */
@@ -45,10 +47,9 @@ enum near_word { NEAR_ARRIVED = 0, NEAR_DONE = 128, NEAR_COME = 256, NEAR_GONE =
 
 /* Of a program of such an exec. */
 struct program_device {
-    uint64_t near;         /* the symbol of its near words */
-    struct mirror *mirror; /* NULL: nothing is mirrored */
-    struct device_share *objects;
-    uint32_t nobjects, room;     /* room: for how many there is memory */
+    uint64_t near;               /* the symbol of its near words */
+    struct mirror *mirror;       /* NULL: nothing is mirrored */
+    struct objects objects;      /* the allocations of its buffers */
     struct published *published; /* in memory that the launcher reaches; NULL: not any more */
 };
 

@@ -98,7 +98,7 @@ static void put_step(struct writer *w, const weft_exec *x, const struct program 
 int published_make(weft_exec *x, struct program *p, uint64_t *place)
 {
     struct program_device *d = p->device;
-    struct published n = {.near = d->near, .nobjects = d->nobjects, .nsteps = p->nsteps};
+    struct published n = {.near = d->near, .nobjects = d->objects.n, .nsteps = p->nsteps};
     count(x, p, &n);
     size_t bytes = sizeof n + n.nobjects * sizeof(struct device_share) + n.nints * sizeof(int64_t) +
                    n.ntasks * sizeof(struct published_task) + n.nterms * sizeof(struct published_term) +
@@ -108,7 +108,7 @@ int published_make(weft_exec *x, struct program *p, uint64_t *place)
         return error_nomem();
     *d->published = n;
     for (uint32_t i = 0; i < n.nobjects; i++)
-        published_objects(d->published)[i] = d->objects[i];
+        published_objects(d->published)[i] = d->objects.v[i];
     struct writer w = {.to = d->published};
     for (uint32_t s = 0; s < p->nsteps; s++)
         put_step(&w, x, p, s);
