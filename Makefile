@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo check test test-python test-gpu wheel site bench bench-gpu ablation scale install uninstall asan tsan fuzz soak coverage clean format help
+.PHONY: all demo check test test-python test-gpu walk-gpu wheel site bench bench-gpu ablation scale install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -50,6 +50,10 @@ test-pages: ## the pages of weft plan --html and weft sim --html in chromium, he
 
 test-gpu: ## the tests on this machine's GPU, also under MPS and compute-sanitizer; says why where it cannot
 	@bash cmake/test_gpu.sh || [ $$? -eq 77 ]
+
+SECONDS ?= 540
+walk-gpu: ## the same with 5,000 random pairs and 100 killed ranks for each way of sharing the GPU, within SECONDS (540); the next call goes on
+	@bash cmake/walk_gpu.sh $(SECONDS) || [ $$? -eq 77 ]
 
 wheel: ## build the Python package as a wheel (dist/), checked by auditwheel; WHEEL_ARCH=x86_64 or aarch64: for that architecture
 	@bash cmake/setup.sh python

@@ -5,11 +5,15 @@
 #   GPU_TREE     the build tree; BUILD-gpu
 #   GPU_BUILD    no: the tree is built already
 #   GPU_SECONDS  the limit of one step; 300
+#   GPU_BUDGET   seconds for all steps together: those for which no time is left are noted as "later"; no limit
+#   GPU_RESUME   yes: steps that have passed in an earlier call with the same sources are not run again
 tree=${GPU_TREE:-${BUILD:-build}-gpu}
 logs=$tree/gpu-logs
 jobs=${JOBS:-$(nproc)}
 mps_folder=
 names=() results=() notes=()
+passed=$tree/gpu-passed
+began_all=$(date +%s)
 
 leave_out()
 {
@@ -71,12 +75,24 @@ need_gpu()
     export WEFT_DEVICE=cuda
 }
 
+# The sources, so that steps which passed with others are run again.
+sources() { find src include tests cmake -type f | LC_ALL=C sort | xargs cat | cksum; }
+
+# Forgets what has passed, unless it is to be gone on with.
+begin_steps()
+{
+    local now
+    now=$(sources)
+    [ "${GPU_RESUME:-no}" = yes ] && [ "$(head -n 1 "$passed" 2>/dev/null)" = "$now" ] || echo "$now" >"$passed"
+}
+
 # build_gpu TARGET...
 build_gpu()
 {
     local options=(-DWEFT_TESTS=ON -DWEFT_DEVELOPER=ON)
     mkdir -p "$logs"
     rm -f "$logs"/*
+    begin_steps
     [ "${GPU_BUILD:-yes}" != no ] || return 0
     [ "$WEFT_DEVICE" = sim ] || options+=(-DWEFT_CUDA=ON "-DWEFT_CUDA_ARCHS=$(gpu_arch)")
     echo "gpu: building $* in $tree"
@@ -133,10 +149,18 @@ stacks()
     done
 }
 
-# wait_for PID LOG: its exit status; 124 when it took longer than GPU_SECONDS: its stacks are in the log then.
+# Seconds that a step may take: its own limit, and what is left of the budget.
+limit()
+{
+    local most=${GPU_SECONDS:-300} left
+    left=$((${GPU_BUDGET:-1000000} - $(date +%s) + began_all))
+    echo $((left < most ? left : most))
+}
+
+# wait_for PID LOG SECONDS: its exit status; 124 when it took longer: its stacks are in the log then.
 wait_for()
 {
-    local left=$((${GPU_SECONDS:-300} * 5))
+    local left=$(($3 * 5))
     while kill -0 "$1" 2>/dev/null; do
         if [ $((left--)) -le 0 ]; then
             stacks "$1" >>"$2" 2>&1
@@ -152,18 +176,37 @@ wait_for()
 # step NAME COMMAND...: runs it in a session of its own, so that all its processes are ended with it.
 step()
 {
-    local name=$1 log=$logs/${1//[^A-Za-z0-9]/-} code began
+    local name=$1 log=$logs/${1//[^A-Za-z0-9]/-} code began seconds
     shift
+    if grep -qxF -- "$name" "$passed"; then
+        note "$name" ok "in an earlier call"
+        return 0
+    fi
+    seconds=$(limit)
+    if [ "$seconds" -lt 5 ]; then
+        note "$name" later "no time is left"
+        return 1
+    fi
     began=$(date +%s%N)
     echo "+ $*" >"$log"
     setsid "$@" >>"$log" 2>&1 &
-    wait_for $! "$log"
+    wait_for $! "$log" "$seconds"
     code=$?
     began=$((($(date +%s%N) - began) / 100000000))
     case $code in
-    0) note "$name" ok "$((began / 10)).$((began % 10)) s" ;;
+    0)
+        note "$name" ok "$((began / 10)).$((began % 10)) s"
+        echo "$name" >>"$passed"
+        ;;
     77) note "$name" skip "$(sed -n 's/^skip: //p' "$log" | head -n 1)" ;;
-    124) note "$name" HUNG "ended after ${GPU_SECONDS:-300} s; stacks are in $log" ;;
+    124)
+        if [ "$seconds" -lt "${GPU_SECONDS:-300}" ]; then
+            note "$name" later "the time ran out after $seconds s"
+            code=77
+        else
+            note "$name" HUNG "ended after $seconds s; stacks are in $log"
+        fi
+        ;;
     *) note "$name" FAILED "exit status $code, see $log" ;;
     esac
     [ "$code" -eq 0 ] || [ "$code" -eq 77 ] || tail -n 15 "$log"
@@ -171,19 +214,41 @@ step()
     return "$code"
 }
 
-# The table of all steps; false if one has failed, or if none has run.
+# How many steps of each kind have passed: a kind is a name without its number of ranks, or up to its last ": " or ", ".
+kinds()
+{
+    local i
+    for i in "${!names[@]}"; do
+        printf '%s\t%s\n' "${results[i]}" "${names[i]}"
+    done | awk -F '\t' '
+        { kind = $2; if (!sub(/, [0-9]+ /, ", ", kind)) sub(/(: |, )[^:,]*$/, "", kind) }
+        !(kind in all) { order[++n] = kind }
+        { all[kind]++; cell[kind, $1]++ }
+        END {
+            print "| steps | passed | failed | later | skipped |"; print "| --- | ---: | ---: | ---: | ---: |"
+            for (i = 1; i <= n; i++) {
+                k = order[i]
+                printf "| %s | %d of %d | %d | %d | %d |\n", k, cell[k, "ok"], all[k], cell[k, "FAILED"] + cell[k, "HUNG"], cell[k, "later"], cell[k, "skip"]
+            }
+        }'
+}
+
+# The table of all steps; false if one has failed or is left for later, or if none has run.
 summary()
 {
-    local i ok=0 failed=0 skipped=0
+    local i ok=0 failed=0 skipped=0 later=0
     echo
     for i in "${!names[@]}"; do
         printf '%-62s %-6s %s\n' "${names[i]}" "${results[i]}" "${notes[i]}"
         case ${results[i]} in
         ok) ok=$((ok + 1)) ;;
         skip) skipped=$((skipped + 1)) ;;
+        later) later=$((later + 1)) ;;
         *) failed=$((failed + 1)) ;;
         esac
     done
-    echo "$ok passed, $failed failed, $skipped skipped"
-    [ "$failed" -eq 0 ] && [ "$ok" -gt 0 ]
+    echo
+    kinds
+    echo "$ok passed, $failed failed, $skipped skipped, $later left for a later call"
+    [ "$failed" -eq 0 ] && [ "$later" -eq 0 ] && [ "$ok" -gt 0 ]
 }

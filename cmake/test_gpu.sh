@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The tests on a GPU (`make test-gpu`): kernels against the CPU, execs at each place, random cases on 1 to 8 ranks, deaths, the
-# Python package; as plain processes and under MPS, and a share under compute-sanitizer. Says why it is left out where there is
+# windows, the Python package; as plain processes and under MPS, and a share under compute-sanitizer. Says why it is left out where there is
 # no GPU (exit status 77). A process that has used CUDA cannot be forked, so each place has a call of its own.
 #
 #   test_gpu.sh [PATTERN]   the steps whose names match; all
 #
 #   GPU_SHARE    random cases of a step, percent of 1,000; 10
+#   GPU_KILLS    ranks that are killed in each way of sharing the GPU: idle, in mid-run, awaited in a stream; 9
 #   GPU_PYTHON   a Python with PyTorch (and CuPy, JAX); python3
 #   WEFT_DEVICE  sim: the same on the simulated device, to try the script; and what gpu.sh reads
 set -u
@@ -13,6 +14,7 @@ cd "$(dirname "$0")/.." || exit 1
 . cmake/gpu.sh
 only=${1:-*}
 share=${GPU_SHARE:-10}
+lives=${GPU_KILLS:-9}
 python=${GPU_PYTHON:-python3}
 
 # try NAME COMMAND...: a step, if it is wanted.
@@ -46,6 +48,8 @@ kernels()
     fi
     try "kernels: calls" "$bodies" calls
     try "kernels: random tables" "$bodies" check $((share * 100))
+    try "kernels: other bodies, on the host" "$tree/tests/gpu_variants" host
+    try "kernels: other bodies" "$tree/tests/gpu_variants"
 }
 
 # cases HOW: random cases on 1 to 8 ranks, one number of ranks a step.
@@ -61,19 +65,31 @@ cases()
     done
 }
 
-# execs HOW PLACE...: each test of the execs at each place.
+# execs HOW PLACE...: each test of the execs and of the windows at each place.
 execs()
 {
-    local how=$1 place name
+    local how=$1 place name program
     shift
-    for place; do
-        for name in $(placed "$tree/tests/device_test"); do
-            try "$how: $place: $name" "$tree/tests/device_test" "$name" --on "$place"
+    for program in device_test window_device_test; do
+        for place; do
+            for name in $(placed "$tree/tests/$program"); do
+                try "$how: $program: $place: $name" "$tree/tests/$program" "$name" --on "$place"
+            done
         done
     done
-    for name in $(once "$tree/tests/device_test"); do
-        try "$how: $name" "$tree/tests/device_test" "$name"
+}
+
+# kills HOW: ten ranks a step, so that a call that runs out of time can be gone on with.
+kills()
+{
+    local how=$1 left=$lives n
+    while [ "$left" -gt 0 ]; do
+        n=$((left < 10 ? left : 10))
+        try "$how: kills, the last $left" env WEFT_TEST_LIVES=$n "$tree/tests/device_test" \
+            a_death_is_named_and_releases_streams_that_wait
+        left=$((left - n))
     done
+    try "$how: deaths in windows" "$tree/tests/window_device_test" a_death_ends_waits_and_leaves_nothing
 }
 
 # The package for GPU_PYTHON, beside the build: pip needs no network if the Python has scikit-build-core and cffi.
@@ -99,6 +115,7 @@ under_mps()
     else
         execs MPS shm:processes
         cases MPS
+        kills MPS
         [ -z "$torch" ] || try "MPS: Python: frameworks" "$python" tests/python/gpu_torch.py --quick
         mps_off
     fi
@@ -117,14 +134,15 @@ sanitized()
 }
 
 need_gpu
-targets=(device_test property_device_test weft_sim)
-[ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies weft_cuda)
+targets=(device_test window_device_test property_device_test weft_sim)
+[ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies tests_gpu_variants weft_cuda)
 build_gpu "${targets[@]}"
 WEFT_MODULES=$(cd "$tree" && pwd)
 export WEFT_MODULES
 kernels
 execs plain threads shm:threads shm:processes
 cases plain
+kills plain
 torch=
 if package; then
     torch=yes
