@@ -15,6 +15,7 @@
 #include "support/suite.h"
 
 enum { RANKS = 4 };
+#define BUSY (10 * SECOND) /* far below the deadline of 30 s, and enough for 2 s on a busy machine */
 
 static const struct sim_calls *sim;
 
@@ -235,7 +236,7 @@ static void lose_a_rank(struct ranks_rank *r)
     for (int i = 0; i < 50; i++)
         RANKS_OK(r, sim->graph_launch(s.device, graph, s.stream));
     RANKS_OK(r, sync_side(&s));
-    RANKS_CHECK(r, clock_now() - begin < 2 * SECOND);
+    RANKS_CHECK(r, clock_now() - begin < BUSY);
     int err = weft_exec_start_on(s.exec, s.stream);
     char who[16];
     snprintf(who, sizeof who, "rank %d", *(const int *)r->arg);
@@ -275,7 +276,7 @@ static void forget_a_launch(struct ranks_rank *r)
     int64_t begin = clock_now();
     RANKS_OK(r, sync_side(&s));
     if (r->rank != forgets)
-        RANKS_CHECK(r, clock_now() - begin < r->opts.deadline_ns + 2 * SECOND);
+        RANKS_CHECK(r, clock_now() - begin < r->opts.deadline_ns + BUSY);
     ranks_meet(r);
     int err = weft_exec_start_on(s.exec, s.stream);
     char text[64];
