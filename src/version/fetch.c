@@ -235,11 +235,19 @@ static int open_source(struct attempt *a, struct source *o)
     return judge(s, o->part->rank, err);
 }
 
-/* Whole blocks of an array from another host. *array is where the array would begin. */
-static int pull(struct attempt *a, struct source *o, const struct schema_place *place, int64_t lo, int64_t hi,
-                const unsigned char **array)
+/* The end of a run of blocks in an array of so many bytes. */
+static int64_t end_of(const struct reader_run *r, int64_t bytes)
 {
-    bool torn;
+    return min64(r->end * SCHEMA_BLOCK, bytes);
+}
+
+/* The blocks of a piece from another host. *array is where the array would begin. */
+static int pull(struct attempt *a, struct source *o, const struct reader_piece *p, const unsigned char **array)
+{
+    const struct schema_place *place = &o->places.v[p->theirs];
+    int64_t lo = p->runs[0].first * SCHEMA_BLOCK, hi = end_of(&p->runs[p->nruns - 1], place->bytes);
+    bool torn = false;
+    int err = 0;
     if (a->room < hi - lo) {
         free(a->scratch);
         a->room = 0;
@@ -248,7 +256,11 @@ static int pull(struct attempt *a, struct source *o, const struct schema_place *
             return error_nomem();
         a->room = hi - lo;
     }
-    int err = part_client_read(&o->client, o->part, place->at + lo, hi - lo, a->scratch, a->until, &torn);
+    for (size_t i = 0; i < p->nruns && !err && !torn; i++) {
+        int64_t from = p->runs[i].first * SCHEMA_BLOCK;
+        err = part_client_read(&o->client, o->part, place->at + from, end_of(&p->runs[i], place->bytes) - from,
+                               a->scratch + from - lo, a->until, &torn);
+    }
     if (!err && torn) {
         snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
         return AGAIN;
@@ -257,9 +269,21 @@ static int pull(struct attempt *a, struct source *o, const struct schema_place *
     return judge(a->s, o->part->rank, err);
 }
 
-/* Copies the steps of a piece. With sums: also adds all bytes [lo, hi), whole blocks, to them. */
-static void copy_steps(const struct attempt *a, const struct reader_piece *p, const unsigned char *array, int64_t lo,
-                       int64_t hi, uint64_t *sums)
+/* Adds the bytes of a piece's blocks to their sums, except those in [lo, hi). */
+static void add_blocks(const struct reader_piece *p, int64_t bytes, const unsigned char *array, int64_t lo, int64_t hi,
+                       uint64_t *sums)
+{
+    for (size_t i = 0; i < p->nruns; i++) {
+        int64_t from = p->runs[i].first * SCHEMA_BLOCK, end = end_of(&p->runs[i], bytes);
+        int64_t before = min64(end, max64(lo, from)), after = max64(from, min64(hi, end));
+        block_sums_add(array + from, from, before - from, sums);
+        block_sums_add(array + max64(before, after), max64(before, after), end - max64(before, after), sums);
+    }
+}
+
+/* Copies the steps of a piece. With sums: also adds all bytes of its blocks to them. */
+static void copy_steps(const struct attempt *a, const struct reader_piece *p, int64_t bytes, const unsigned char *array,
+                       uint64_t *sums)
 {
     const weft_subscriber *s = a->s;
     int from = s->theirs->v[p->theirs].layout->dtype, to = s->mine->v[p->mine].layout->dtype;
@@ -269,37 +293,41 @@ static void copy_steps(const struct attempt *a, const struct reader_piece *p, co
     if (p->nsteps == 1 && (!one->loops || (one->loops == 1 && one->v[1] == out && one->v[2] == in)) &&
         from != WEFT_BOOL) {
         block_sums_load(dst + one->to, to, array + one->from, one->from, from, p->bytes / in, sums);
-        if (sums) {
-            block_sums_add(array + lo, lo, p->lo - lo, sums);
-            block_sums_add(array + p->hi, p->hi, hi - p->hi, sums);
-        }
+        if (sums)
+            add_blocks(p, bytes, array, p->lo, p->hi, sums);
         return;
     }
-    struct block_sums_walk w = {array, lo, hi, sums};
+    /* If all blocks on the way are needed, they are summed as they are copied. */
+    bool apart = p->nruns > 1;
+    struct block_sums_walk w = {array, p->runs[0].first * SCHEMA_BLOCK, end_of(&p->runs[p->nruns - 1], bytes),
+                                apart ? NULL : sums};
+    if (sums && apart)
+        add_blocks(p, bytes, array, 0, 0, sums);
     for (size_t i = 0; i < p->nsteps; i++) {
         struct memory_tile t;
         reader_plan_tile(&p->steps[i], &t);
         block_sums_copy(&w, &t, dst + p->steps[i].to, to, p->steps[i].from, from);
     }
-    block_sums_upto(&w, hi);
+    block_sums_upto(&w, w.end);
 }
 
-static int check_sums(struct attempt *a, struct source *o, const struct reader_piece *p, const uint64_t *sums,
-                      size_t first, size_t n)
+/* sums: of the array's blocks. */
+static int check_sums(struct attempt *a, struct source *o, const struct reader_piece *p, const uint64_t *sums)
 {
-    const struct schema_place *place = &o->places.v[p->theirs];
-    for (size_t i = 0; i < n; i++) {
-        if (sums[first + i] == o->digests[place->block + first + i])
-            continue;
-        if (o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
-            snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
-            return AGAIN;
+    const uint64_t *digests = o->digests + o->places.v[p->theirs].block;
+    for (size_t i = 0; i < p->nruns; i++)
+        for (int64_t b = p->runs[i].first; b < p->runs[i].end; b++) {
+            if (sums[b] == digests[b])
+                continue;
+            if (o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
+                snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
+                return AGAIN;
+            }
+            return error_set(WEFT_EMISMATCH,
+                             "set '%s', version %lld.%lld: tensor '%s', block %lld of %s: the digest is wrong",
+                             a->s->set, (long long)a->v->version.epoch, (long long)a->v->version.step,
+                             a->s->theirs->v[p->theirs].name, (long long)b, o->client.name);
         }
-        return error_set(WEFT_EMISMATCH,
-                         "set '%s', version %lld.%lld: tensor '%s', block %zu of %s: the digest is wrong", a->s->set,
-                         (long long)a->v->version.epoch, (long long)a->v->version.step, a->s->theirs->v[p->theirs].name,
-                         first + i, o->client.name);
-    }
     return 0;
 }
 
@@ -346,19 +374,17 @@ static int copy_piece(struct attempt *a, size_t i)
     const struct reader_piece *p = &s->plan.pieces[i];
     struct source *o = &a->sources[a->rank[i]];
     const struct schema_place *place = &o->places.v[p->theirs];
-    int64_t lo = p->lo / SCHEMA_BLOCK * SCHEMA_BLOCK,
-            hi = min64(ceil_div(p->hi, SCHEMA_BLOCK) * SCHEMA_BLOCK, place->bytes);
     const unsigned char *array = o->snapshot.data ? o->snapshot.data + place->at : NULL;
     uint64_t *sums = NULL;
-    int err = array ? 0 : pull(a, o, place, lo, hi, &array);
+    int err = array ? 0 : pull(a, o, p, &array);
     if (!err && s->check && o->part->digests) {
-        sums = calloc((size_t)ceil_div(hi, SCHEMA_BLOCK) + 1, sizeof *sums);
+        sums = calloc((size_t)p->runs[p->nruns - 1].end, sizeof *sums);
         err = sums ? 0 : error_nomem();
     }
     if (!err)
-        copy_steps(a, p, array, lo, hi, sums);
+        copy_steps(a, p, place->bytes, array, sums);
     if (!err && sums)
-        err = check_sums(a, o, p, sums, (size_t)(lo / SCHEMA_BLOCK), (size_t)ceil_div(hi - lo, SCHEMA_BLOCK));
+        err = check_sums(a, o, p, sums);
     free(sums);
     return err ? err : tell_caller(a, i);
 }

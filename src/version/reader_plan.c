@@ -193,6 +193,57 @@ static int add_step(struct reader_plan *p, struct reader_piece *piece, struct re
     return 0;
 }
 
+/* Marks the blocks that a step reads. Loops whose gaps are shorter than a block touch every block on their way. */
+static void mark(const struct reader_step *s, int64_t size, int64_t base, bool *blocks)
+{
+    int order[2 * WEFT_MAX_DIMS], inner = 0;
+    int64_t at[2 * WEFT_MAX_DIMS] = {0}, span = size;
+    const int64_t *n = s->v, *stride = s->v + 2 * s->loops;
+    for (int i = 0; i < s->loops; i++) {
+        int k = i;
+        for (; k > 0 && stride[order[k - 1]] > stride[i]; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (; inner < s->loops && stride[order[inner]] - span < SCHEMA_BLOCK; inner++)
+        span = max64(span, (n[order[inner]] - 1) * stride[order[inner]] + span);
+    for (int d = inner;;) {
+        int64_t from = s->from;
+        for (int i = inner; i < s->loops; i++)
+            from += at[i] * stride[order[i]];
+        for (int64_t b = from / SCHEMA_BLOCK; b <= (from + span - 1) / SCHEMA_BLOCK; b++)
+            blocks[b - base] = true;
+        for (d = inner; d < s->loops && ++at[d] == n[order[d]]; d++)
+            at[d] = 0;
+        if (d == s->loops)
+            return;
+    }
+}
+
+static int list_runs(struct reader_plan *p, struct reader_piece *piece, int64_t size)
+{
+    int64_t base = piece->lo / SCHEMA_BLOCK, n = ceil_div(piece->hi, SCHEMA_BLOCK) - base;
+    bool *blocks = calloc((size_t)max64(n, 0) + 1, sizeof *blocks);
+    if (!blocks)
+        return error_nomem();
+    for (size_t i = 0; i < piece->nsteps; i++)
+        mark(&piece->steps[i], size, base, blocks);
+    for (int64_t b = 0; b < n; b++)
+        piece->nruns += blocks[b] && !blocks[b + 1];
+    struct reader_run *runs = arena_alloc(&p->arena, piece->nruns * sizeof *runs);
+    piece->runs = runs;
+    for (int64_t b = 0; b < n && runs; b++) {
+        if (!blocks[b])
+            continue;
+        *runs = (struct reader_run){.first = base + b};
+        while (blocks[b])
+            b++;
+        runs++->end = base + b;
+    }
+    free(blocks);
+    return piece->runs ? 0 : error_nomem();
+}
+
 /* The steps of one piece of the publisher: all combinations of one run for each dim. */
 static int add_piece(struct reader_plan *p, size_t tensor, size_t other, const weft_layout *src, const weft_layout *dst,
                      const struct meeting *m, const size_t *pick, const int64_t *mine)
@@ -213,14 +264,17 @@ static int add_piece(struct reader_plan *p, size_t tensor, size_t other, const w
     for (size_t i = 0; i < total; i++) {
         for (int d = 0; d < src->ndim; d++)
             run[d] = &m[d].joined[pick[d]].v[at[d]];
-        int err = add_step(p, &piece, &steps[i], src, dst, run, theirs, mine);
-        if (err)
-            return err;
+        int failed = add_step(p, &piece, &steps[i], src, dst, run, theirs, mine);
+        if (failed)
+            return failed;
         for (int d = src->ndim - 1; d >= 0 && ++at[d] == m[d].joined[pick[d]].n; d--)
             at[d] = 0;
     }
     piece.steps = steps;
     piece.nsteps = total;
+    int err = list_runs(p, &piece, (int64_t)weft_dtype_size(src->dtype));
+    if (err)
+        return err;
     if (p->n == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 64;
         struct reader_piece *v = realloc(p->pieces, cap * sizeof *v);

@@ -15,12 +15,18 @@ struct reader_step {
     int loops;
     const int64_t *v; /* n, then the strides of operand 0 and of operand 1: `loops` each */
 };
+/* Consecutive blocks of the publisher's array. */
+struct reader_run {
+    int64_t first, end;
+};
 struct reader_piece {
     size_t mine, theirs;   /* tensors of the two schemas */
     int64_t index;         /* the mesh position of its first holder */
     int64_t lo, hi, bytes; /* of the publisher's array: the range that is touched, and how many bytes in it */
     const struct reader_step *steps;
     size_t nsteps;
+    const struct reader_run *runs; /* the blocks with an element that is needed, in order */
+    size_t nruns;
 };
 struct reader_plan {
     struct arena arena;

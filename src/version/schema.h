@@ -5,7 +5,8 @@
  * same bytes, so whoever has them knows where each tensor is in each rank's part, and no rank has to tell.
  *
  * A part is what one rank holds: its dense local arrays one behind the other, each aligned to SCHEMA_ALIGN. An array is
- * cut into blocks of SCHEMA_BLOCK bytes; the last one is shorter. Each block has a digest. */
+ * cut into blocks of SCHEMA_BLOCK bytes; the last one is shorter. Each block has a digest. A block is the unit that is
+ * checked, so it is also what crosses between hosts: a reader that needs one element of it takes all of it. */
 #ifndef WEFT_VERSION_SCHEMA_H
 #define WEFT_VERSION_SCHEMA_H
 #include "base/arena.h"
@@ -14,7 +15,7 @@
 
 #define SCHEMA_HASH 32
 #define SCHEMA_ALIGN 64
-#define SCHEMA_BLOCK (INT64_C(4) << 20)
+#define SCHEMA_BLOCK (INT64_C(64) << 10)
 #define SCHEMA_NAME 1000                     /* bytes of a tensor's name */
 #define SCHEMA_BYTES_MAX ((size_t)256 << 20) /* of a schema */
 #define SCHEMA_PART_MAX (INT64_C(1) << 46)   /* bytes of a part */

@@ -432,9 +432,50 @@ static void strided(void **state)
     fine(weft_commit(p, 1, NULL, NULL));
     flip(1090 * COLUMNS * 4 + 17); /* in both, so that the one that is read is among them */
     assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_EMISMATCH);
-    says("tensor 'w', block 1 of");
+    says("tensor 'w', block 68 of");
     free(columns);
     weft_layout_free(l);
+    weft_subscriber_close(s);
+    weft_publisher_close(p);
+    fine(weft_bus_close(b));
+}
+
+/* A reader looks at blocks with an element that it needs, and at no others: here the left half of rows of two blocks.
+ */
+static void blocks_touched(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, COLUMNS = 32768 }; /* a row has 128 KiB */
+    weft_bus *b = open_bus("touched");
+    weft_layout *l[2];
+    fine(weft_layout_parse("f32[6,32768] @x1", &l[0]));
+    fine(weft_layout_parse("f32[6,32768/x] @x2", &l[1]));
+    weft_publisher *p;
+    weft_subscriber *s;
+    weft_epoch_step v;
+    weft_pin *pin;
+    const void *data;
+    fine(weft_publish(b, "touched", &(weft_bus_tensor){.name = "w", .layout = l[0]}, 1, NULL, &p));
+    fine(weft_subscribe(b, "touched", &(weft_bus_tensor){.name = "w", .layout = l[1]}, 1, NULL, &s));
+    float *w = malloc(ROWS * COLUMNS * sizeof *w);
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        w[i] = (float)i;
+    fine(weft_put(p, 1, &(weft_view)WEFT_VIEW(w, ROWS * COLUMNS * sizeof *w)));
+    fine(weft_commit(p, 1, NULL, NULL));
+    flip(3 * 131072 + 65536 + 5); /* the right half of row 3 */
+    fine(weft_fetch(s, &latest, LONG, &v));
+    fine(weft_swap(s, &v, LONG));
+    fine(weft_use(s, &pin));
+    fine(weft_pin_data(pin, 0, &data, NULL));
+    for (int i = 0; i < ROWS; i++)
+        assert_memory_equal((const float *)data + i * COLUMNS / 2, w + i * COLUMNS, COLUMNS / 2 * sizeof *w);
+    weft_unuse(pin);
+    flip(3 * 131072 + 5); /* the left one */
+    assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_EMISMATCH);
+    says("tensor 'w', block 6 of");
+    free(w);
+    weft_layout_free(l[0]);
+    weft_layout_free(l[1]);
     weft_subscriber_close(s);
     weft_publisher_close(p);
     fine(weft_bus_close(b));
@@ -596,11 +637,11 @@ static void many(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),   cmocka_unit_test(names_differ),
-                                       cmocka_unit_test(refused),      cmocka_unit_test(older_epoch),
-                                       cmocka_unit_test(pins),         cmocka_unit_test(leased),
-                                       cmocka_unit_test(wrong_digest), cmocka_unit_test(wrong_records),
-                                       cmocka_unit_test(strided),      cmocka_unit_test(flat)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),     cmocka_unit_test(names_differ),  cmocka_unit_test(refused),
+        cmocka_unit_test(older_epoch),    cmocka_unit_test(pins),          cmocka_unit_test(leased),
+        cmocka_unit_test(wrong_digest),   cmocka_unit_test(wrong_records), cmocka_unit_test(strided),
+        cmocka_unit_test(blocks_touched), cmocka_unit_test(flat)};
     const struct CMUnitTest served[] = {cmocka_unit_test(many)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
 }
