@@ -54,9 +54,9 @@ typedef struct weft_bus_opts {
     const char *job;     /* names this process in errors and in the directory; NULL: HOST.PID. At most WEFT_BUS_NAME */
     int64_t deadline_ns; /* for calls of the bus that have no timeout of their own, and WEFT_DEADLINE; default 30 s */
     int64_t lease_ns;    /* after which others take this process for gone if it does not answer; default 10 s */
-    const char *listen;  /* "HOST:PORT": where processes of other hosts pull what this process publishes. HOST is an
-                          * address of this machine that they reach; port 0: the system chooses. Needs libsodium.
-                          * NULL: only processes of this host reach it */
+    const char *listen;  /* "HOST:PORT": where processes of other hosts pull what this process publishes or has read.
+                          * HOST is an address of this machine that they reach; port 0: the system chooses. Needs
+                          * libsodium. NULL: only processes of this host reach it */
 } weft_bus_opts;
 #define WEFT_BUS_OPTS_INIT WEFT_SIZED(weft_bus_opts)
 
@@ -179,6 +179,10 @@ typedef struct weft_subscribe_opts {
     const weft_view *into;
     bool direct; /* with `into`: fetch writes into the arrays at once, without staging. From then on weft_use is refused
                   * until a fetch has succeeded and was swapped: after a failure the arrays are a mixture */
+    /* What comes from other hosts is pulled once for each host, into memory that its ranks share, and is given to other
+     * hosts that read the same version, if weft_bus_opts.listen says where they reach this one. */
+    bool alone;    /* this rank pulls for itself only: less memory, more traffic, and no deltas */
+    bool no_delta; /* whole blocks come also where the host has the version before */
 } weft_subscribe_opts;
 #define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
 

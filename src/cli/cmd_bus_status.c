@@ -1,5 +1,6 @@
 /* Keys of the bus are sets/SET/KIND/...: epoch, slots/EPOCH/RANK, parts/VERSION/RANK, versions/VERSION and
- * readers/GROUP/RANK, with readers/GROUP/decided. A version is EPOCH.STEP. Other keys are counted, and stand in no row.
+ * readers/GROUP/RANK, with readers/GROUP/decided; readers/HOST/relay. A version is EPOCH.STEP. Other keys are counted,
+ * and stand in no row.
  */
 #include "cli/cmd_bus_status.h"
 
@@ -47,7 +48,7 @@ static void add_key(struct set *s, const char *key)
     if (behind(key, "slots/"))
         s->publishers++;
     else if (behind(key, "readers/"))
-        s->readers += strcmp(strrchr(key, '/'), "/decided") != 0;
+        s->readers += strcmp(strrchr(key, '/'), "/decided") && strcmp(strrchr(key, '/'), "/relay");
     else if ((rest = behind(key, "versions/")))
         add_version(s, rest);
 }

@@ -47,6 +47,7 @@ static void free_bus(weft_bus *b)
     free(b->token);
     free(b->listen);
     free(b->url);
+    pthread_mutex_destroy(&b->relaying);
     pthread_mutex_destroy(&b->lock);
     free(b);
     error_restore(&kept);
@@ -74,6 +75,8 @@ int weft_bus_open(const char *url, const weft_bus_opts *opts, weft_bus **out)
     if (!b)
         return error_nomem();
     pthread_mutex_init(&b->lock, NULL);
+    pthread_mutex_init(&b->relaying, NULL);
+    list_begin(&b->relays);
     const char *secret = o.token ? o.token : *token ? token : NULL;
     b->url = strdup(url);
     b->token = secret ? strdup(secret) : NULL;

@@ -7,6 +7,9 @@
  *     keeper.c        the connection to the directory: lease, keys that are put again
  *     catalog.c       what the directory says about a set
  *     part_link.c, part_server.c, part_client.c    how a reader asks a publisher's process for a part
+ *     part_blocks.c   which blocks a reader of another host is given
+ *     layouts.c       a version's list of tensors, from one of its holders
+ *     bus_relay.c, bus_relay_pull.c    what a host has pulled, for its readers and for other hosts
  *     bus.c           opening and closing
  *     publish.c, put.c, commit.c    epochs, slots; snapshots; parts and versions
  *     reader_plan.c   from the layouts of both sides: what a reader copies from which rank
@@ -30,6 +33,8 @@ struct weft_bus {
     pthread_mutex_t lock;
     struct part_server *server; /* NULL: nothing was published yet */
     int users;                  /* publishers and subscribers */
+    pthread_mutex_t relaying;   /* of the list of relays */
+    struct list relays;
 };
 
 /* Counts a user; bus_leave is its end. */

@@ -22,15 +22,26 @@ static bool take_place(const char *text, weft_epoch_step *v, int *rank)
     return slash && record_version_take(text, (size_t)(slash - text), v) && take_rank(slash + 1, rank);
 }
 
+static bool take_way(const char *value, struct catalog_slot *s)
+{
+    return record_text(value, "job", s->job, sizeof s->job) && record_text(value, "host", s->host, sizeof s->host) &&
+           record_text(value, "socket", s->socket, sizeof s->socket) &&
+           record_text(value, "address", s->address, sizeof s->address) &&
+           record_text(value, "secret", s->secret, sizeof s->secret);
+}
+
 static bool take_slot(const char *key, const char *value, struct catalog_slot *s)
 {
     char *end;
     s->epoch = strtoll(key, &end, 10);
-    return *end == '/' && take_rank(end + 1, &s->rank) && record_text(value, "job", s->job, sizeof s->job) &&
-           record_text(value, "host", s->host, sizeof s->host) &&
-           record_text(value, "socket", s->socket, sizeof s->socket) &&
-           record_text(value, "address", s->address, sizeof s->address) &&
-           record_text(value, "secret", s->secret, sizeof s->secret);
+    s->relay = false;
+    return *end == '/' && take_rank(end + 1, &s->rank) && take_way(value, s);
+}
+
+static bool take_relay(const char *value, struct catalog_slot *s)
+{
+    *s = (struct catalog_slot){.relay = true};
+    return take_way(value, s);
 }
 
 static bool take_part(const char *key, const char *value, struct catalog_part *p)
@@ -93,7 +104,9 @@ static int take(struct catalog *c, const char *key, const struct directory_item 
         c->parts[c->nparts].key = item->key;
         c->parts[c->nparts].revision = item->revision;
         c->nparts += take_part(key + 6, value, &c->parts[c->nparts]);
-    } else if (!strncmp(key, "readers/", 8))
+    } else if (!strncmp(key, "readers/", 8) && !strcmp(strrchr(key, '/'), "/relay"))
+        c->nrelays += take_relay(value, &c->relays[c->nrelays]);
+    else if (!strncmp(key, "readers/", 8))
         c->nreaders += take_reader(value, &c->readers[c->nreaders]);
     else if (!strncmp(key, "versions/", 9)) {
         err = take_version(c, key + 9, item, &fits);
@@ -148,7 +161,8 @@ int catalog_get(struct keeper *k, const char *set, int64_t until, struct catalog
     out->parts = arena_alloc(&out->arena, n * sizeof *out->parts);
     out->versions = arena_alloc(&out->arena, n * sizeof *out->versions);
     out->readers = arena_alloc(&out->arena, n * sizeof *out->readers);
-    if (!out->slots || !out->parts || !out->versions || !out->readers)
+    out->relays = arena_alloc(&out->arena, n * sizeof *out->relays);
+    if (!out->slots || !out->parts || !out->versions || !out->readers || !out->relays)
         err = error_nomem();
     for (size_t i = 0; i < out->items.n && !err; i++)
         err = take(out, out->items.items[i].key + strlen(prefix), &out->items.items[i]);

@@ -8,9 +8,10 @@
 #define CATALOG_PART 16 /* bytes of a part's hash */
 #define CATALOG_PLACE 320
 
-/* How a rank of a publisher is reached. */
+/* How a rank of a publisher, or the relay of a host, is reached. */
 struct catalog_slot {
-    int64_t epoch;
+    bool relay;
+    int64_t epoch; /* of a publisher */
     int rank;
     char job[WEFT_BUS_NAME + 1];
     char host[64], socket[64]; /* for processes of the same host */
@@ -43,11 +44,12 @@ struct catalog {
     struct arena arena;
     struct directory_items items;
     int64_t epoch; /* 0: the set was never published */
-    size_t nslots, nparts, nversions, nreaders;
+    size_t nslots, nparts, nversions, nreaders, nrelays;
     struct catalog_slot *slots; /* by epoch and rank; parts and versions in ascending order, too */
     struct catalog_part *parts;
     struct catalog_version *versions;
     struct catalog_reader *readers;
+    struct catalog_slot *relays;
 };
 
 /* Records that are damaged, or of another version of weft, are left out. */

@@ -8,15 +8,17 @@
 #define _GNU_SOURCE
 #include "version/fetch.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/blake2s.h"
 #include "base/math.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
 #include "version/block_sums.h"
+#include "version/bus_relay.h"
+#include "version/layouts.h"
 #include "version/part_client.h"
 #include "weft/collective.h"
 
@@ -24,13 +26,17 @@
 #define SLICE_NS INT64_C(500000000) /* after which rank 0 tells the others that there is nothing yet */
 #define CANCEL_NS INT64_C(50000000) /* the same in the background, where the caller may cancel */
 #define PAUSE_NS INT64_C(20000000)
+#define RUN 512  /* blocks that a relay is asked for at once */
 #define TEXT 512 /* bytes of an error that one rank tells the others */
 
 /* What is read from one rank of the publisher. */
 struct source {
     const struct catalog_part *part;
+    struct part_client_of of;
     struct part_client client;
-    struct snapshot snapshot; /* of this host; data NULL: the rank is on another one */
+    struct snapshot snapshot;       /* of this host: the rank's, or the relay's; data NULL: pulled from another host */
+    uint64_t generation;            /* of the snapshot */
+    const _Atomic uint8_t *present; /* the relay's blocks that are there; NULL: all are */
     struct schema_part places;
     uint64_t *digests;
     size_t pieces;
@@ -40,7 +46,11 @@ struct source {
 
 struct attempt {
     weft_subscriber *s;
+    const struct catalog *c;
     const struct catalog_version *v;
+    struct part_client relay; /* of this host */
+    struct catalog_slot relay_slot;
+    bool related, no_relay; /* it is open; there is none that can be used */
     struct source *sources; /* by rank */
     int *rank;              /* for each piece of the plan: who is read */
     unsigned char *scratch; /* for pieces of other hosts */
@@ -66,48 +76,15 @@ static int judge(weft_subscriber *s, int rank, int err)
 
 /* ---- the publisher's layouts ---- */
 
-/* Takes the list of tensors from one of the ranks that have the version. */
-static int read_layouts(struct attempt *a, struct schema **out)
-{
-    weft_subscriber *s = a->s;
-    int err = AGAIN;
-    snprintf(s->why, sizeof s->why, "no live process has a part of it");
-    for (int r = 0; r < a->v->ranks && err == AGAIN; r++) {
-        struct part_client c;
-        struct blake2s b;
-        unsigned char *bytes = NULL, hash[SCHEMA_HASH];
-        size_t size = 0;
-        if (!a->v->parts[r])
-            continue;
-        err = part_client_open(s->bus->host, s->set, a->v->parts[r]->slot, s->bus->keeper.lease_ns, a->until, &c);
-        if (!err) {
-            err = part_client_layouts(&c, a->until, &bytes, &size);
-            if (!err) {
-                blake2s_begin(&b, SCHEMA_HASH, NULL, 0);
-                blake2s_add(&b, bytes, size);
-                blake2s_end(&b, hash);
-                err = memcmp(hash, a->v->layouts, SCHEMA_HASH)
-                          ? error_set(WEFT_EMISMATCH,
-                                      "%s has a list of tensors that is not the one of the version's record", c.name)
-                          : schema_load(c.name, bytes, size, out);
-            }
-            part_client_close(&c);
-        }
-        free(bytes);
-        err = judge(s, r, err);
-    }
-    return err;
-}
-
 static int know_layouts(struct attempt *a)
 {
     weft_subscriber *s = a->s;
     struct schema *theirs;
     if (s->theirs && !memcmp(s->theirs->layouts, a->v->layouts, SCHEMA_HASH))
         return 0;
-    int err = read_layouts(a, &theirs);
+    int err = layouts_read(s->bus, s->set, a->v, s->avoid, a->until, &theirs);
     if (err)
-        return err;
+        return err == WEFT_EPEER ? again(s) : err;
     schema_free(s->theirs);
     reader_plan_free(&s->plan);
     s->theirs = NULL;
@@ -210,22 +187,92 @@ static int remember(const struct attempt *a)
 
 /* ---- copying ---- */
 
+/* Connects to the relay of this host, which may be this process. */
+static void open_relay(struct attempt *a)
+{
+    weft_subscriber *s = a->s;
+    if (a->related || a->no_relay)
+        return;
+    int err = bus_relay_find(s->bus, s->set, a->c, !s->no_delta, a->until, &s->relay, &a->relay_slot);
+    if (!err)
+        err = part_client_open(s->bus->host, s->set, &a->relay_slot, s->bus->keeper.lease_ns, a->until, &a->relay);
+    a->related = !err;
+    a->no_relay = err != 0;
+}
+
+/* The blocks that this rank needs of a source. */
+static unsigned char *list_blocks(const struct attempt *a, const struct source *o)
+{
+    const weft_subscriber *s = a->s;
+    unsigned char *bits = calloc(o->places.blocks / 8 + 1, 1);
+    for (size_t i = 0; i < s->plan.n && bits; i++) {
+        const struct reader_piece *p = &s->plan.pieces[i];
+        if (&a->sources[a->rank[i]] != o)
+            continue;
+        for (size_t k = 0; k < p->nruns; k++)
+            for (int64_t b = p->runs[k].first; b < p->runs[k].end; b++)
+                part_blocks_set(bits, o->places.v[p->theirs].block + (size_t)b);
+    }
+    return bits;
+}
+
+/* Has the relay of this host pull a source's blocks, and maps its memory. AGAIN: there is no relay that does. */
+static int relay_source(struct attempt *a, struct source *o)
+{
+    weft_subscriber *s = a->s;
+    int file;
+    open_relay(a);
+    if (a->no_relay)
+        return AGAIN;
+    int err = part_client_part(&a->relay, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
+                               a->until, &file, &o->generation);
+    if (!err)
+        err = subscribe_map(s, a->relay.name, o->part->version.epoch, file, o->places.bytes + (int64_t)o->places.blocks,
+                            &o->snapshot);
+    unsigned char *bits = err ? NULL : list_blocks(a, o);
+    if (!err && !bits)
+        err = error_nomem();
+    for (int64_t at = 0; at < (int64_t)o->places.blocks && !err; at += PART_LINK_BLOCKS) {
+        int64_t missing;
+        err = part_client_await(&a->relay, &o->of, at, min64(PART_LINK_BLOCKS, (int64_t)o->places.blocks - at),
+                                bits + at / 8, false, a->until, &missing);
+    }
+    free(bits);
+    if (!err) {
+        o->present = (const _Atomic uint8_t *)(o->snapshot.data + o->places.bytes);
+        return 0;
+    }
+    o->snapshot = (struct snapshot){.fd = -1};
+    if (err == WEFT_ENOMEM)
+        return err;
+    part_client_close(&a->relay);
+    a->related = false;
+    a->no_relay = true;
+    return AGAIN;
+}
+
 static int open_source(struct attempt *a, struct source *o)
 {
     weft_subscriber *s = a->s;
     int err = schema_part(s->theirs, o->part->rank, &o->places);
     if (err)
         return err;
+    o->of = part_client_of(o->part);
     o->digests = calloc(o->places.blocks + 1, sizeof *o->digests);
     if (!o->digests)
         return error_nomem();
+    if (strcmp(o->part->slot->host, s->bus->host) && !s->alone) {
+        err = relay_source(a, o);
+        if (err != AGAIN)
+            return err;
+    }
     err = part_client_open(s->bus->host, s->set, o->part->slot, s->bus->keeper.lease_ns, a->until, &o->client);
     if (err)
         return judge(s, o->part->rank, err);
     o->opened = true;
     int file;
-    err = part_client_part(&o->client, o->part, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
-                           a->until, &file);
+    err = part_client_part(&o->client, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
+                           a->until, &file, &o->generation);
     if (!err && file >= 0)
         err = subscribe_map(s, o->client.name, o->part->version.epoch, file, o->places.bytes, &o->snapshot);
     if (!err && o->snapshot.data && !snapshot_is(&o->snapshot, o->part->generation)) {
@@ -235,7 +282,44 @@ static int open_source(struct attempt *a, struct source *o)
     return judge(s, o->part->rank, err);
 }
 
-/* The end of a run of blocks in an array of so many bytes. */
+static const char *name_of(const struct attempt *a, const struct source *o)
+{
+    return o->present ? a->relay.name : o->client.name;
+}
+
+static int stopped(const weft_subscriber *s)
+{
+    return error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
+}
+
+/* Waits until the relay has the blocks of a piece. */
+static int await_piece(struct attempt *a, struct source *o, const struct reader_piece *p)
+{
+    size_t first = o->places.v[p->theirs].block;
+    for (size_t i = 0; i < p->nruns; i++)
+        for (int64_t b = p->runs[i].first, end; b < p->runs[i].end; b = end) {
+            int64_t missing = 0;
+            unsigned char all[RUN / 8];
+            memset(all, 0xff, sizeof all);
+            end = min64(b + RUN, p->runs[i].end);
+            for (int64_t k = b; k < end; k++) /* pairs with bus_relay_store */
+                missing += !atomic_load_explicit(&o->present[first + (size_t)k], memory_order_acquire);
+            while (missing) {
+                int err =
+                    part_client_await(&a->relay, &o->of, (int64_t)first + b, end - b, all, true, a->until, &missing);
+                if (err)
+                    return judge(a->s, o->part->rank, err);
+                if (missing && a->s->cancelled)
+                    return stopped(a->s);
+                if (missing && deadline_now() >= a->until)
+                    return error_set(WEFT_ETIMEOUT, "set '%s': %lld of %lld bytes were read in time", a->s->set,
+                                     (long long)a->done, (long long)a->s->plan.bytes);
+            }
+        }
+    return 0;
+}
+
+/* The end of a run of blocks in an array of `bytes` bytes. */
 static int64_t end_of(const struct reader_run *r, int64_t bytes)
 {
     return min64(r->end * SCHEMA_BLOCK, bytes);
@@ -258,7 +342,7 @@ static int pull(struct attempt *a, struct source *o, const struct reader_piece *
     }
     for (size_t i = 0; i < p->nruns && !err && !torn; i++) {
         int64_t from = p->runs[i].first * SCHEMA_BLOCK;
-        err = part_client_read(&o->client, o->part, place->at + from, end_of(&p->runs[i], place->bytes) - from,
+        err = part_client_read(&o->client, &o->of, place->at + from, end_of(&p->runs[i], place->bytes) - from,
                                a->scratch + from - lo, a->until, &torn);
     }
     if (!err && torn) {
@@ -319,21 +403,16 @@ static int check_sums(struct attempt *a, struct source *o, const struct reader_p
         for (int64_t b = p->runs[i].first; b < p->runs[i].end; b++) {
             if (sums[b] == digests[b])
                 continue;
-            if (o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
-                snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
+            if (o->snapshot.data && !snapshot_still(&o->snapshot, o->generation)) {
+                snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", name_of(a, o));
                 return AGAIN;
             }
             return error_set(WEFT_EMISMATCH,
                              "set '%s', version %lld.%lld: tensor '%s', block %lld of %s: the digest is wrong",
                              a->s->set, (long long)a->v->version.epoch, (long long)a->v->version.step,
-                             a->s->theirs->v[p->theirs].name, (long long)b, o->client.name);
+                             a->s->theirs->v[p->theirs].name, (long long)b, name_of(a, o));
         }
     return 0;
-}
-
-static int stopped(const weft_subscriber *s)
-{
-    return error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
 }
 
 /* The last piece of a tensor is staged. */
@@ -342,8 +421,8 @@ static int arrive(const struct attempt *a, size_t tensor)
     const weft_subscriber *s = a->s;
     for (int r = 0; r < a->v->ranks; r++) { /* without digests only the generation tells what was torn */
         const struct source *o = &a->sources[r];
-        if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
-            snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", o->client.name);
+        if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->generation)) {
+            snprintf(a->s->why, sizeof a->s->why, "%s has reused its memory", name_of(a, o));
             return AGAIN;
         }
     }
@@ -376,7 +455,7 @@ static int copy_piece(struct attempt *a, size_t i)
     const struct schema_place *place = &o->places.v[p->theirs];
     const unsigned char *array = o->snapshot.data ? o->snapshot.data + place->at : NULL;
     uint64_t *sums = NULL;
-    int err = array ? 0 : pull(a, o, p, &array);
+    int err = !array ? pull(a, o, p, &array) : o->present ? await_piece(a, o, p) : 0;
     if (!err && s->check && o->part->digests) {
         sums = calloc((size_t)p->runs[p->nruns - 1].end, sizeof *sums);
         err = sums ? 0 : error_nomem();
@@ -400,8 +479,8 @@ static int copy_all(struct attempt *a)
         err = copy_piece(a, i);
     for (int r = 0; r < a->v->ranks && !err; r++) {
         struct source *o = &a->sources[r];
-        if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->part->generation)) {
-            snprintf(s->why, sizeof s->why, "%s has reused its memory", o->client.name);
+        if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->generation)) {
+            snprintf(s->why, sizeof s->why, "%s has reused its memory", name_of(a, o));
             err = AGAIN;
         }
     }
@@ -417,6 +496,8 @@ static void end_attempt(struct attempt *a)
         schema_part_free(&o->places);
         free(o->digests);
     }
+    if (a->related)
+        part_client_close(&a->relay);
     free(a->sources);
     free(a->rank);
     free(a->scratch);
@@ -460,7 +541,7 @@ static int take_lease(struct attempt *a)
 /* dry: only proves that all is there. */
 static int try_version(weft_subscriber *s, const struct catalog *c, const weft_epoch_step *v, bool dry, int64_t until)
 {
-    struct attempt a = {.s = s, .v = catalog_find(c, v), .until = until};
+    struct attempt a = {.s = s, .c = c, .v = catalog_find(c, v), .until = until};
     if (!a.v) {
         snprintf(s->why, sizeof s->why, "it has gone");
         return AGAIN;

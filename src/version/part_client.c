@@ -84,7 +84,10 @@ int part_client_open(const char *host, const char *set, const struct catalog_slo
     int fd = -1;
     *out = (struct part_client){
         .link.fd = -1, .silence = silence, .slot = slot, .set = set, .local = !strcmp(host, slot->host)};
-    snprintf(out->name, sizeof out->name, "rank %d of publisher %s", slot->rank, slot->job);
+    if (slot->relay)
+        snprintf(out->name, sizeof out->name, "relay %s", slot->job);
+    else
+        snprintf(out->name, sizeof out->name, "rank %d of publisher %s", slot->rank, slot->job);
     int err = out->local ? connect_here(out, &fd) : connect_there(out, until);
     if (!err && out->local)
         err = part_link_begin(&out->link, fd);
@@ -100,29 +103,48 @@ void part_client_close(struct part_client *c)
     c->link.fd = -1;
 }
 
-/* Sends a request and takes the head of the reply. */
-static int ask(struct part_client *c, const struct part_link_message *m, int64_t until, int64_t *bytes)
+static int take(struct part_client *c, unsigned char *to, int64_t n, int64_t until, bool *torn);
+
+/* The text of a refusal. */
+static int refused(struct part_client *c, const struct part_link_message *r, int64_t until)
 {
-    unsigned char request[sizeof *m + WEFT_BUS_NAME];
+    unsigned char text[ERROR_TEXT];
+    bool torn;
+    if (!r->bytes)
+        return error_set(WEFT_EPEER, "%s no longer has what its record says", c->name);
+    if (r->bytes >= (int64_t)sizeof text || r->op > 0)
+        return failed(c, EPROTO);
+    int err = take(c, text, r->bytes, until, &torn);
+    text[r->bytes] = 0;
+    return err ? err : error_set(r->op, "%s", (const char *)text);
+}
+
+/* Sends a request, with a bitmap of m->count bits if there is one, and takes the head of the reply. */
+static int ask(struct part_client *c, struct part_link_message *m, const unsigned char *bits, int64_t until,
+               struct part_link_message *r)
+{
     const unsigned char *in;
-    struct part_link_message r;
-    size_t n = strlen(c->set);
+    size_t n = 0, name = strlen(c->set), map = bits ? (size_t)(m->count + 7) / 8 : 0;
+    unsigned char *request = malloc(sizeof *m + name + map);
+    if (!request)
+        return error_nomem();
+    m->name = (uint32_t)name;
     memcpy(request, m, sizeof *m);
-    memcpy(request + sizeof *m, c->set, n);
-    int why = part_link_send(&c->link, request, sizeof *m + n, turn(c, until));
+    memcpy(request + sizeof *m, c->set, name);
+    if (map)
+        memcpy(request + sizeof *m + name, bits, map);
+    int why = part_link_send(&c->link, request, sizeof *m + name + map, turn(c, until));
+    free(request);
     if (!why)
         why = part_link_receive(&c->link, &in, &n, turn(c, until));
-    if (!why && n != sizeof r)
+    if (!why && n != sizeof *r)
         why = EPROTO;
     if (why)
         return failed(c, why);
-    memcpy(&r, in, sizeof r);
-    if (r.magic != PART_LINK_MAGIC || r.bytes < 0)
+    memcpy(r, in, sizeof *r);
+    if (r->magic != PART_LINK_MAGIC || r->bytes < 0)
         return failed(c, EPROTO);
-    if (r.op)
-        return error_set(WEFT_EPEER, "%s no longer has what its record says", c->name);
-    *bytes = r.bytes;
-    return 0;
+    return r->op ? refused(c, r, until) : 0;
 }
 
 static int take(struct part_client *c, unsigned char *to, int64_t n, int64_t until, bool *torn)
@@ -146,20 +168,37 @@ static int take(struct part_client *c, unsigned char *to, int64_t n, int64_t unt
     return 0;
 }
 
-static struct part_link_message message(const struct part_client *c, enum part_link_op op)
+static struct part_link_message message(const struct part_client *c, enum part_link_op op,
+                                        const struct part_client_of *of)
 {
-    return (struct part_link_message){
-        .magic = PART_LINK_MAGIC, .op = (int32_t)op, .rank = c->slot->rank, .epoch = c->slot->epoch};
+    struct part_link_message m = {.magic = PART_LINK_MAGIC, .op = (int32_t)op, .rank = c->slot->rank};
+    m.epoch = c->slot->epoch;
+    m.flags = c->slot->relay ? PART_LINK_RELAY : 0;
+    if (of) {
+        m.rank = of->rank;
+        m.epoch = of->version.epoch;
+        m.step = of->version.step;
+        m.generation = of->generation;
+    }
+    return m;
+}
+
+struct part_client_of part_client_of(const struct catalog_part *p)
+{
+    struct part_client_of of = {
+        .version = p->version, .rank = p->rank, .generation = p->generation, .digests = p->digests};
+    memcpy(of.hash, p->hash, sizeof of.hash);
+    return of;
 }
 
 int part_client_layouts(struct part_client *c, int64_t until, unsigned char **bytes, size_t *size)
 {
-    struct part_link_message m = message(c, PART_LINK_LAYOUTS);
-    int64_t n;
+    struct part_link_message m = message(c, PART_LINK_LAYOUTS, NULL), r;
     bool torn;
-    int err = ask(c, &m, until, &n);
+    int err = ask(c, &m, NULL, until, &r);
     if (err)
         return err;
+    int64_t n = r.bytes;
     if ((uint64_t)n > SCHEMA_BYTES_MAX)
         return failed(c, EPROTO);
     unsigned char *to = malloc((size_t)n + 1);
@@ -177,48 +216,88 @@ int part_client_layouts(struct part_client *c, int64_t until, unsigned char **by
     return 0;
 }
 
-int part_client_part(struct part_client *c, const struct catalog_part *part, unsigned char *digests, size_t size,
-                     int64_t until, int *file)
+int part_client_part(struct part_client *c, const struct part_client_of *of, unsigned char *digests, size_t size,
+                     int64_t until, int *file, uint64_t *generation)
 {
-    struct part_link_message m = message(c, PART_LINK_PART);
+    struct part_link_message m = message(c, PART_LINK_PART, of), r;
     unsigned char hash[CATALOG_PART];
     struct blake2s b;
-    int64_t n;
     bool torn;
-    m.step = part->version.step;
-    m.generation = part->generation;
-    m.file = c->local;
+    m.flags |= c->local ? PART_LINK_FILE : 0;
     *file = -1;
-    int err = ask(c, &m, until, &n);
-    if (!err && n != (int64_t)(part->digests ? size : 0))
-        err = error_set(WEFT_EMISMATCH, "%s has %lld bytes of digests, and %zu are expected", c->name, (long long)n,
-                        size);
+    int err = ask(c, &m, NULL, until, &r);
+    if (!err && r.bytes != (int64_t)(of->digests ? size : 0))
+        err = error_set(WEFT_EMISMATCH, "%s has %lld bytes of digests, and %zu are expected", c->name,
+                        (long long)r.bytes, size);
     if (!err)
-        err = take(c, digests, n, until, &torn);
+        err = take(c, digests, r.bytes, until, &torn);
     if (!err && torn)
         err = failed(c, ECONNRESET);
     if (err)
         return err;
+    *generation = r.generation;
     blake2s_begin(&b, sizeof hash, NULL, 0);
-    blake2s_add(&b, digests, (size_t)n);
+    blake2s_add(&b, digests, (size_t)r.bytes);
     blake2s_end(&b, hash);
-    if (memcmp(hash, part->hash, sizeof hash))
+    if (memcmp(hash, of->hash, sizeof hash))
         return error_set(WEFT_EMISMATCH, "%s has digests that are not those of the version's record", c->name);
     int why = c->local ? part_link_receive_file(&c->link, file, turn(c, until)) : 0;
     return why ? failed(c, why) : 0;
 }
 
-int part_client_read(struct part_client *c, const struct catalog_part *part, int64_t at, int64_t n, void *to,
+int part_client_read(struct part_client *c, const struct part_client_of *of, int64_t at, int64_t n, void *to,
                      int64_t until, bool *torn)
 {
-    struct part_link_message m = message(c, PART_LINK_READ);
-    int64_t bytes;
-    m.step = part->version.step;
-    m.generation = part->generation;
+    struct part_link_message m = message(c, PART_LINK_READ, of), r;
     m.at = at;
     m.count = n;
-    int err = ask(c, &m, until, &bytes);
-    if (!err && bytes != n)
+    int err = ask(c, &m, NULL, until, &r);
+    if (!err && r.bytes != n)
         err = failed(c, EPROTO);
     return err ? err : take(c, to, n, until, torn);
+}
+
+#define PAYLOAD_MAX (2 * PART_LINK_MOST) /* heads and bytes */
+
+int part_client_take(struct part_client *c, const struct part_client_of *of, struct part_link_message *m,
+                     const unsigned char *wanted, int64_t until, unsigned char **payload, size_t *size, size_t *n)
+{
+    struct part_link_message full = message(c, PART_LINK_TAKE, of), r;
+    bool torn;
+    full.flags |= m->flags;
+    full.at = m->at;
+    full.count = m->count;
+    full.who = m->who;
+    full.lost = m->lost;
+    full.base = m->base;
+    full.most = m->most;
+    int err = ask(c, &full, wanted, until, &r);
+    if (!err && (r.bytes > PAYLOAD_MAX || r.count < 0 || r.count > r.bytes / (int64_t)sizeof(struct part_link_block) ||
+                 !r.count != !r.bytes))
+        err = failed(c, EPROTO);
+    if (err)
+        return err;
+    *payload = malloc((size_t)r.bytes + 1);
+    if (!*payload)
+        return error_nomem();
+    err = take(c, *payload, r.bytes, until, &torn);
+    if (!err && torn)
+        err = failed(c, ECONNRESET);
+    if (err)
+        free(*payload);
+    *size = (size_t)r.bytes;
+    *n = (size_t)r.count;
+    return err;
+}
+
+int part_client_await(struct part_client *c, const struct part_client_of *of, int64_t at, int64_t count,
+                      const unsigned char *wanted, bool wait, int64_t until, int64_t *missing)
+{
+    struct part_link_message m = message(c, PART_LINK_AWAIT, of), r;
+    m.at = at;
+    m.count = count;
+    m.flags |= wait ? PART_LINK_WAIT : 0;
+    int err = ask(c, &m, wanted, until, &r);
+    *missing = err ? 0 : r.count;
+    return err;
 }

@@ -45,14 +45,28 @@ struct reader {
     int fd;
     bool tcp;
     struct part_server_source *uses; /* what it is served from now; NULL: nothing */
+    struct part_server_source *held; /* the relay whose version it holds; NULL: none */
 };
 
 /* ---- one request ---- */
 
-static int reply(struct part_link *l, int code, int64_t bytes)
+static int stream(struct part_server *s, struct part_server_source *p, struct part_link *l, const unsigned char *bytes,
+                  int64_t n, const struct snapshot *snapshot, uint64_t generation);
+
+static int reply(struct part_link *l, const struct part_link_message *m)
 {
-    struct part_link_message m = {.magic = PART_LINK_MAGIC, .op = code, .bytes = bytes};
-    return part_link_send(l, &m, sizeof m, deadline_in(SEND_NS));
+    struct part_link_message r = *m;
+    r.magic = PART_LINK_MAGIC;
+    return part_link_send(l, &r, sizeof r, deadline_in(SEND_NS));
+}
+
+/* A reply without data. `told`: the text of the code follows. */
+static int refuse(struct reader *r, struct part_link *l, int code, bool told)
+{
+    const char *text = told ? weft_errmsg() : "";
+    struct part_link_message m = {.op = code, .bytes = (int64_t)strlen(text)};
+    int why = reply(l, &m);
+    return why || !*text ? why : stream(r->server, r->uses, l, (const unsigned char *)text, m.bytes, NULL, 0);
 }
 
 /* The source that a request is about, with one user more; NULL: there is none. */
@@ -63,7 +77,9 @@ static struct part_server_source *find(struct reader *r, const struct part_link_
     pthread_mutex_lock(&s->lock);
     for (struct list *n = list_first(&s->sources); n && !found; n = list_after(&s->sources, n)) {
         struct part_server_source *p = LIST_OF(n, struct part_server_source, node);
-        if (p->epoch == m->epoch && p->rank == m->rank && strlen(p->set) == len && !memcmp(p->set, set, len))
+        bool relay = m->flags & PART_LINK_RELAY;
+        if (p->relay == relay && (relay || (p->epoch == m->epoch && p->rank == m->rank)) && strlen(p->set) == len &&
+            !memcmp(p->set, set, len))
             found = p;
     }
     if (found)
@@ -112,60 +128,106 @@ static int stream(struct part_server *s, struct part_server_source *p, struct pa
     return why;
 }
 
-static int give_part(struct part_server *s, struct part_server_source *p, struct part_link *l,
+static int give_part(struct reader *r, struct part_server_source *p, struct part_link *l,
                      const struct part_link_message *m)
 {
-    struct snapshot snapshot;
-    unsigned char *digests = NULL;
-    size_t size = 0;
-    int64_t bytes;
-    if (!p->part(p->publisher, m->step, m->generation, &snapshot, &bytes, &digests, &size))
-        return reply(l, WEFT_EPEER, 0);
-    int why;
-    bool read = m->op == PART_LINK_READ;
-    if (read && (m->at < 0 || m->count < 0 || m->at > bytes || m->count > bytes - m->at))
-        why = reply(l, WEFT_EINVAL, 0);
-    else if (read) {
-        why = reply(l, 0, m->count);
+    struct part_server *s = r->server;
+    struct part_server_part part = {0};
+    bool file = m->flags & PART_LINK_FILE;
+    if (file && l->sealed)
+        return EPROTO;
+    int why, code = p->part(p->owner, m, &part);
+    if (code)
+        return refuse(r, l, code, p->relay);
+    if (p->relay && file && !r->held) {
+        pthread_mutex_lock(&s->lock);
+        p->users++;
+        r->held = p;
+        pthread_mutex_unlock(&s->lock);
+    } else if (p->relay && file)
+        p->release(p->owner); /* it holds the version already */
+    if (m->op == PART_LINK_READ && (m->at < 0 || m->count < 0 || m->at > part.bytes || m->count > part.bytes - m->at))
+        why = refuse(r, l, WEFT_EINVAL, false);
+    else if (m->op == PART_LINK_READ) {
+        why = reply(l, &(struct part_link_message){.bytes = m->count});
         if (!why)
-            why = stream(s, p, l, snapshot.data + m->at, m->count, &snapshot, m->generation);
+            why = stream(s, p, l, part.snapshot.data + m->at, m->count, &part.snapshot, part.generation);
     } else {
-        why = reply(l, 0, (int64_t)size);
+        why = reply(l, &(struct part_link_message){.bytes = (int64_t)part.size, .generation = part.generation});
         if (!why)
-            why = stream(s, p, l, digests, (int64_t)size, NULL, 0);
-        if (!why && m->file)
-            why = l->sealed ? EPROTO : part_link_send_file(l, snapshot.fd, deadline_in(SEND_NS));
+            why = stream(s, p, l, part.digests, (int64_t)part.size, NULL, 0);
+        if (!why && file)
+            why = part_link_send_file(l, part.snapshot.fd, deadline_in(SEND_NS));
     }
-    free(digests);
+    free(part.digests);
     return why;
+}
+
+static int give_blocks(struct reader *r, struct part_server_source *p, struct part_link *l,
+                       const struct part_link_message *m, const unsigned char *wanted)
+{
+    struct part_server_blocks blocks = {0};
+    int code = p->take(p->owner, m, wanted, &blocks);
+    if (code)
+        return refuse(r, l, code, false);
+    int why = reply(l, &(struct part_link_message){.bytes = (int64_t)blocks.size, .count = (int64_t)blocks.n});
+    if (!why)
+        why = stream(r->server, p, l, blocks.payload, (int64_t)blocks.size, NULL, 0);
+    free(blocks.payload);
+    return why;
+}
+
+static int await_blocks(struct reader *r, struct part_server_source *p, struct part_link *l,
+                        const struct part_link_message *m, const unsigned char *wanted)
+{
+    int64_t missing = 0;
+    if (r->held != p)
+        return EPROTO;
+    int code = p->await(p->owner, m, wanted, &missing);
+    return code ? refuse(r, l, code, true) : reply(l, &(struct part_link_message){.count = missing});
+}
+
+/* The bitmap behind a request. */
+static bool take_bitmap(const struct part_link_message *m, const unsigned char *message, size_t n,
+                        const unsigned char **wanted)
+{
+    *wanted = message + sizeof *m + m->name;
+    return m->at >= 0 && m->at <= INT32_MAX && m->count >= 0 && m->count <= PART_LINK_BLOCKS &&
+           n - sizeof *m - m->name == (size_t)(m->count + 7) / 8;
 }
 
 /* 0: the connection goes on. */
 static int serve(struct reader *r, struct part_link *l)
 {
     struct part_server *s = r->server;
-    const unsigned char *message;
+    const unsigned char *message, *wanted = NULL;
     size_t n;
     struct part_link_message m;
     int why = part_link_receive(l, &message, &n, deadline_in(IDLE_NS));
     if (why)
         return why;
-    if (n < sizeof m || n > sizeof m + WEFT_BUS_NAME)
+    if (n < sizeof m)
         return EPROTO;
     memcpy(&m, message, sizeof m);
-    if (m.magic != PART_LINK_MAGIC)
+    bool bitmap = m.op == PART_LINK_TAKE || m.op == PART_LINK_AWAIT;
+    if (m.magic != PART_LINK_MAGIC || m.name > WEFT_BUS_NAME || m.name > n - sizeof m ||
+        (bitmap ? !take_bitmap(&m, message, n, &wanted) : n != sizeof m + m.name))
         return EPROTO;
-    struct part_server_source *p = find(r, &m, (const char *)message + sizeof m, n - sizeof m);
+    struct part_server_source *p = find(r, &m, (const char *)message + sizeof m, m.name);
     if (!p)
-        return reply(l, WEFT_EPEER, 0);
-    if (m.op == PART_LINK_LAYOUTS) {
-        why = reply(l, 0, (int64_t)p->layouts_size);
+        return refuse(r, l, WEFT_EPEER, false);
+    switch (m.op) {
+    case PART_LINK_LAYOUTS:
+        why = reply(l, &(struct part_link_message){.bytes = (int64_t)p->layouts_size});
         if (!why)
             why = stream(s, p, l, p->layouts, (int64_t)p->layouts_size, NULL, 0);
-    } else if (m.op == PART_LINK_PART || m.op == PART_LINK_READ)
-        why = give_part(s, p, l, &m);
-    else
-        why = EPROTO;
+        break;
+    case PART_LINK_PART:
+    case PART_LINK_READ: why = give_part(r, p, l, &m); break;
+    case PART_LINK_TAKE: why = give_blocks(r, p, l, &m, wanted); break;
+    case PART_LINK_AWAIT: why = await_blocks(r, p, l, &m, wanted); break;
+    default: why = EPROTO;
+    }
     leave(r);
     return why;
 }
@@ -214,6 +276,14 @@ static void *serve_reader(void *arg)
         int why = r->tcp ? prove(s, &l) : same_user(r->fd) ? 0 : EACCES;
         while (!why && !s->stops)
             why = serve(r, &l);
+        if (r->held) {
+            r->held->release(r->held->owner);
+            pthread_mutex_lock(&s->lock);
+            r->held->users--;
+            r->held = NULL;
+            pthread_cond_broadcast(&s->left);
+            pthread_mutex_unlock(&s->lock);
+        }
         /* The descriptor is closed under the lock: part_server_stop shuts down those that are in the list. */
         pthread_mutex_lock(&s->lock);
         part_link_end(&l);
@@ -399,7 +469,7 @@ void part_server_remove(struct part_server *s, struct part_server_source *p)
     list_remove(&p->node);
     p->leaves = true;
     for (struct list *n = list_first(&s->readers); n; n = list_after(&s->readers, n))
-        if (LIST_OF(n, struct reader, node)->uses == p)
+        if (LIST_OF(n, struct reader, node)->uses == p || LIST_OF(n, struct reader, node)->held == p)
             shutdown(LIST_OF(n, struct reader, node)->fd, SHUT_RDWR);
     while (p->users)
         pthread_cond_wait(&s->left, &s->lock);

@@ -1,11 +1,12 @@
-/* The server of a process that publishes: it gives readers the layouts of its sets, the digests and descriptors of
- * snapshots, and, on other hosts, their bytes. The publisher's own thread has no part in it: one thread accepts, and
- * each connection has one of its own. Before a stranger on TCP has proved that it knows the secret, 72 bytes are read
- * from it. */
+/* The server of a process that publishes or relays: it gives readers the layouts of its sets, the digests and
+ * descriptors of snapshots, and, on other hosts, their bytes. The publisher's own thread has no part in it: one thread
+ * accepts, and each connection has one of its own. Before a stranger on TCP has proved that it knows the secret, 72
+ * bytes are read from it. */
 #ifndef WEFT_VERSION_PART_SERVER_H
 #define WEFT_VERSION_PART_SERVER_H
 #include "base/list.h"
 #include "rendezvous/address.h"
+#include "version/part_link.h"
 #include "version/snapshot.h"
 #include "weft/bus.h"
 
@@ -13,21 +14,40 @@
 #define PART_SERVER_SOCKET 48   /* bytes of a socket's name */
 #define PART_SERVER_SECRET 65   /* of the secret as a text */
 
-/* What one publisher serves. It is in the list of its server until part_server_remove returns. */
+/* A part of a version. */
+struct part_server_part {
+    struct snapshot snapshot;
+    uint64_t generation; /* that the snapshot has */
+    int64_t bytes;
+    unsigned char *digests; /* a copy that the caller frees */
+    size_t size;
+};
+/* Blocks for a reader of another host: memory that the caller frees. */
+struct part_server_blocks {
+    unsigned char *payload;
+    size_t n, size;
+};
+
+/* What a publisher, or the relay of a set, serves. It is in the list of its server until part_server_remove returns.
+ * Its calls may come from several threads. They return 0, or a code for the reply; a text with it is error_set's. */
 struct part_server_source {
     struct list node;
     char set[WEFT_BUS_NAME + 1];
-    int rank;
+    bool relay;
+    int rank; /* of a publisher; epoch, too */
     int64_t epoch;
     const unsigned char *layouts;
     size_t layouts_size;
-    size_t users; /* connections that use it now */
+    size_t users; /* connections that use it now, or hold its version */
     bool leaves;
-    void *publisher;
-    /* The part of a step with this generation: its snapshot, its bytes, and a copy of its digests that the caller
-     * frees. False: there is none. */
-    bool (*part)(void *publisher, int64_t step, uint64_t generation, struct snapshot *snapshot, int64_t *bytes,
-                 unsigned char **digests, size_t *size);
+    void *owner;
+    int (*part)(void *owner, const struct part_link_message *m, struct part_server_part *out);
+    int (*take)(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                struct part_server_blocks *out);
+    /* Of a relay, for readers of its host. After the first `part` with PART_LINK_FILE that succeeded, the reader holds
+     * the version: `release` is called when its connection ends. */
+    int (*await)(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing);
+    void (*release)(void *owner);
 };
 
 struct part_server;

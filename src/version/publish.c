@@ -226,27 +226,84 @@ static int put_slot(weft_publisher *p, int64_t until)
 
 /* ---- what readers ask for ---- */
 
-static bool find_part(void *publisher, int64_t step, uint64_t generation, struct snapshot *snapshot, int64_t *bytes,
-                      unsigned char **digests, size_t *size)
+/* With the lock. NULL: there is none. */
+static struct publish_ring *find_ring(weft_publisher *p, int64_t step, const uint64_t *generation)
 {
-    weft_publisher *p = publisher;
-    bool found = false;
-    pthread_mutex_lock(&p->lock);
-    for (int i = 0; i < p->keep && !found; i++) {
+    for (int i = 0; i < p->keep; i++) {
         struct publish_ring *r = &p->ring[i];
-        if (r->state != PUBLISH_SHOWN || r->step != step || r->generation != generation)
-            continue;
-        *size = p->digests ? p->part.blocks * sizeof *r->sums : 0;
-        *digests = malloc(*size + 1);
-        if (!*digests)
-            break;
-        memcpy(*digests, r->sums, *size);
-        *snapshot = r->snapshot;
-        *bytes = p->part.bytes;
-        found = true;
+        if (r->state == PUBLISH_SHOWN && r->step == step && (!generation || r->generation == *generation))
+            return r;
+    }
+    return NULL;
+}
+
+static int find_part(void *owner, const struct part_link_message *m, struct part_server_part *out)
+{
+    weft_publisher *p = owner;
+    pthread_mutex_lock(&p->lock);
+    const struct publish_ring *r = find_ring(p, m->step, &m->generation);
+    out->size = p->digests ? p->part.blocks * sizeof *r->sums : 0;
+    out->digests = r ? malloc(out->size + 1) : NULL;
+    if (out->digests) {
+        memcpy(out->digests, r->sums, out->size);
+        out->snapshot = r->snapshot;
+        out->generation = r->generation;
+        out->bytes = p->part.bytes;
     }
     pthread_mutex_unlock(&p->lock);
-    return found;
+    return out->digests ? 0 : WEFT_EPEER;
+}
+
+/* Blocks for another host. Deltas are found here, between two snapshots of the ring, so that put does not take longer
+ * and nothing has to be kept for them. */
+static int take_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                       struct part_server_blocks *out)
+{
+    weft_publisher *p = owner;
+    uint32_t *list = malloc(PART_BLOCKS_LIST * sizeof *list);
+    struct snapshot now, base = {.fd = -1};
+    uint64_t generation = 0;
+    size_t n = 0;
+    if (!list || (uint64_t)m->at + (uint64_t)m->count > p->part.blocks) {
+        free(list);
+        return list ? WEFT_EINVAL : WEFT_ENOMEM;
+    }
+    pthread_mutex_lock(&p->lock);
+    struct publish_ring *r = find_ring(p, m->step, &m->generation);
+    const struct publish_ring *old = m->flags & PART_LINK_BASE ? find_ring(p, m->base, NULL) : NULL;
+    if (r) {
+        now = r->snapshot;
+        n = part_blocks_choose(&r->given, &p->part, NULL, m, wanted, true, list);
+    }
+    if (old) {
+        base = old->snapshot;
+        generation = old->generation;
+    }
+    pthread_mutex_unlock(&p->lock);
+    int code = r ? 0 : WEFT_EPEER;
+    size_t chosen = n;
+    if (r && n) {
+        struct part_blocks_from from = {p->schema, &p->part, now.data, base.data, NULL};
+        out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
+        if (out->payload && base.data && !snapshot_still(&base, generation)) {
+            free(out->payload); /* the base was reused meanwhile */
+            from.base = NULL;
+            n = chosen;
+            out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
+        }
+        out->n = n;
+        code = !out->payload ? WEFT_ENOMEM : snapshot_still(&now, m->generation) ? 0 : WEFT_EPEER;
+        pthread_mutex_lock(&p->lock);
+        for (size_t i = n; i < chosen && r->generation == m->generation; i++)
+            r->given.who[list[i]] = 0;
+        pthread_mutex_unlock(&p->lock);
+    }
+    if (code) {
+        free(out->payload);
+        out->payload = NULL;
+    }
+    free(list);
+    return code;
 }
 
 /* ---- publishing ---- */
@@ -260,6 +317,7 @@ static void free_publisher(weft_publisher *p)
     for (int i = 0; i < p->keep && p->ring; i++) {
         snapshot_close(&p->ring[i].snapshot);
         free(p->ring[i].sums);
+        free(p->ring[i].given.who);
     }
     free(p->ring);
     keeper_forget_all(&p->bus->keeper, &p->fence);
@@ -316,7 +374,9 @@ static int make_ring(weft_publisher *p)
         p->ring[i].snapshot.fd = -1;
     for (int i = 0; i < p->keep && !err; i++) {
         p->ring[i].sums = calloc(p->part.blocks + 1, sizeof *p->ring[i].sums);
-        err = p->ring[i].sums ? snapshot_create(p->part.bytes, &p->ring[i].snapshot) : error_nomem();
+        p->ring[i].given.who = calloc(p->part.blocks + 1, sizeof *p->ring[i].given.who);
+        err = p->ring[i].sums && p->ring[i].given.who ? snapshot_create(p->part.bytes, &p->ring[i].snapshot)
+                                                      : error_nomem();
     }
     return err;
 }
@@ -390,8 +450,9 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
     p->source.epoch = p->epoch;
     p->source.layouts = p->schema->bytes;
     p->source.layouts_size = p->schema->size;
-    p->source.publisher = p;
+    p->source.owner = p;
     p->source.part = find_part;
+    p->source.take = take_blocks;
     part_server_add(b->server, &p->source);
     p->served = true;
     *out = p;

@@ -11,6 +11,7 @@
 #define WEFT_VERSION_PUBLISH_H
 #include "version/bus.h"
 #include "version/catalog.h"
+#include "version/part_blocks.h"
 #include "version/schema.h"
 
 enum publish_state {
@@ -25,6 +26,7 @@ struct publish_ring {
     uint64_t generation;
     struct snapshot snapshot;
     uint64_t *sums; /* of its blocks */
+    struct part_blocks_given given;
 };
 
 struct weft_publisher {

@@ -5,6 +5,7 @@
  *   sets/S/parts/V/R        leased: rank R has its part of version V: generation, hash of the digests, sketch
  *   sets/S/versions/V       version V is complete; the hash of every part's digests; the meta text
  *   sets/S/readers/G/R      leased: rank R of a group of readers, and which version it reads or has staged
+ *   sets/S/readers/H/relay  leased: how the relay of host H is reached: as a slot
  *
  * A record is a text of lines "name value". The line "meta" is the last one, and its value goes to the end. */
 #ifndef WEFT_VERSION_RECORD_H

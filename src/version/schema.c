@@ -245,7 +245,7 @@ struct schema_tensor *schema_find(const struct schema *s, const char *name)
 
 int schema_part(const struct schema *s, int rank, struct schema_part *out)
 {
-    *out = (struct schema_part){.v = calloc(s->n, sizeof *out->v)};
+    *out = (struct schema_part){.v = calloc(s->n, sizeof *out->v), .n = s->n};
     if (!out->v)
         return error_nomem();
     for (size_t i = 0; i < s->n; i++) {
@@ -258,6 +258,23 @@ int schema_part(const struct schema *s, int rank, struct schema_part *out)
         out->bytes += ceil_div(local.bytes, SCHEMA_ALIGN) * SCHEMA_ALIGN; /* at most the set's bytes and some */
     }
     return 0;
+}
+
+size_t schema_block(const struct schema_part *p, size_t block, int64_t *at, int64_t *bytes)
+{
+    size_t lo = 0,
+           hi = p->n; /* the last tensor that begins at this block or before it: those without bytes come first */
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (p->v[mid].block <= block)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    int64_t from = (int64_t)(block - p->v[lo].block) * SCHEMA_BLOCK;
+    *at = p->v[lo].at + from;
+    *bytes = min64(SCHEMA_BLOCK, p->v[lo].bytes - from);
+    return lo;
 }
 
 void schema_part_free(struct schema_part *p)

@@ -52,9 +52,12 @@ struct schema_place {
 };
 struct schema_part {
     struct schema_place *v; /* for each tensor */
+    size_t n;               /* tensors */
     int64_t bytes;
     size_t blocks;
 };
 int schema_part(const struct schema *s, int rank, struct schema_part *out);
+/* The tensor that a block of the part belongs to; *at and *bytes: the block's bytes of the part. */
+size_t schema_block(const struct schema_part *p, size_t block, int64_t *at, int64_t *bytes);
 void schema_part_free(struct schema_part *p);
 #endif

@@ -36,19 +36,30 @@ static int map(struct snapshot *s, int protection)
     return 0;
 }
 
-int snapshot_create(int64_t bytes, struct snapshot *out)
+static int reserve(int fd, int64_t at, int64_t n)
+{
+    int err;
+    do
+        err = fallocate(fd, 0, (off_t)at, (off_t)n) ? errno : 0;
+    while (err == EINTR);
+    return err ? error_set(WEFT_ENOMEM, "there is no memory for %lld bytes of a snapshot: %s", (long long)n,
+                           strerror(err))
+               : 0;
+}
+
+/* The bytes from `taken` on are taken from the system, and the head. */
+static int create(int64_t bytes, int64_t taken, struct snapshot *out)
 {
     struct snapshot s = {.fd = memfd_create("weft-bus", MFD_CLOEXEC | MFD_ALLOW_SEALING),
                          .size = (size_t)bytes + SNAPSHOT_DATA};
     if (s.fd < 0)
         return error_set(WEFT_EIO, "there is no memory file for a snapshot: %s", strerror(errno));
     forks_own(s.fd);
-    int err = 0;
-    do
-        err = fallocate(s.fd, 0, 0, (off_t)s.size) ? errno : 0;
-    while (err == EINTR);
-    if (err)
-        err = error_set(WEFT_ENOMEM, "there is no memory for a snapshot of %zu bytes: %s", s.size, strerror(err));
+    int err = reserve(s.fd, 0, SNAPSHOT_DATA);
+    if (!err && ftruncate(s.fd, (off_t)s.size))
+        err = error_set(WEFT_ENOMEM, "there is no snapshot of %zu bytes: %s", s.size, strerror(errno));
+    if (!err && taken < bytes)
+        err = reserve(s.fd, SNAPSHOT_DATA + taken, bytes - taken);
     if (!err)
         err = map(&s, PROT_READ | PROT_WRITE);
     if (!err && fcntl(s.fd, F_ADD_SEALS, SEALS))
@@ -64,6 +75,21 @@ int snapshot_create(int64_t bytes, struct snapshot *out)
     atomic_init(&s.head->generation, 1);
     *out = s;
     return 0;
+}
+
+int snapshot_create(int64_t bytes, struct snapshot *out)
+{
+    return create(bytes, 0, out);
+}
+
+int snapshot_create_sparse(int64_t bytes, int64_t more, struct snapshot *out)
+{
+    return create(bytes + more, bytes, out);
+}
+
+int snapshot_take(struct snapshot *s, int64_t at, int64_t n)
+{
+    return reserve(s->fd, SNAPSHOT_DATA + at, n);
 }
 
 int snapshot_map(const char *source, int fd, int64_t bytes, struct snapshot *out)

@@ -41,6 +41,10 @@ struct snapshot {
 
 /* A new file with room for `bytes` of data, all of it taken from the system now. WEFT_ENOMEM: there is not enough. */
 int snapshot_create(int64_t bytes, struct snapshot *out);
+/* A new file with room for `bytes` of data and `more` behind it. Only the latter is taken from the system; data has to
+ * be taken before it is stored. */
+int snapshot_create_sparse(int64_t bytes, int64_t more, struct snapshot *out);
+int snapshot_take(struct snapshot *s, int64_t at, int64_t n); /* memory for data[at] to data[at + n - 1] */
 /* Maps a file of another process for reading, and closes the descriptor: fd is -1 afterwards. `source` is for the text.
  * WEFT_EMISMATCH: it is not a snapshot with that many bytes. */
 int snapshot_map(const char *source, int fd, int64_t bytes, struct snapshot *out);

@@ -17,6 +17,7 @@
 #include "base/sized.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
+#include "version/bus_relay.h"
 #include "weft/collective.h"
 
 #define CLOSE_NS INT64_C(2000000000)
@@ -58,6 +59,7 @@ static void free_subscriber(weft_subscriber *s)
 {
     struct error_text kept;
     error_keep(&kept);
+    bus_relay_leave(s->relay);
     directory_unwatch(s->watch);
     directory_close(s->directory);
     for (int i = 0; i < 2; i++) {
@@ -140,6 +142,8 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
                            .comm = o.comm,
                            .only = o.only,
                            .check = !o.no_check,
+                           .alone = o.alone,
+                           .no_delta = o.no_delta,
                            .progress = o.progress,
                            .arg = o.arg,
                            .live = -1,

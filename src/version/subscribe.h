@@ -42,7 +42,8 @@ struct weft_subscriber {
     char set[WEFT_BUS_NAME + 1];
     weft_comm *comm;
     int rank, ranks; /* of the layouts; ranks: of the comm, or 1 */
-    bool only, check;
+    bool only, check, alone, no_delta;
+    struct bus_relay *relay; /* of this host, if it is in this process */
     int (*progress)(void *arg, int64_t done, int64_t total);
     void *arg;
     int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);

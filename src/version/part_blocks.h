@@ -1,0 +1,51 @@
+/* Blocks of a part that are given to readers of other hosts (TAKE of part_link.h): which ones, and the bytes of the
+ * reply.
+ *
+ * A publisher gives each block to one host, as long as that host has peers: the others get it from there. So the
+ * publisher's link carries the set about once, however many hosts read it. */
+#ifndef WEFT_VERSION_PART_BLOCKS_H
+#define WEFT_VERSION_PART_BLOCKS_H
+#include "version/part_link.h"
+#include "version/schema.h"
+
+/* Bits of blocks. */
+static inline bool part_blocks_bit(const unsigned char *bits, size_t i)
+{
+    return bits[i / 8] >> (i % 8) & 1;
+}
+static inline void part_blocks_set(unsigned char *bits, size_t i)
+{
+    bits[i / 8] |= (unsigned char)(1 << (i % 8));
+}
+
+/* To whom the blocks of a part were given. Its owner guards it. */
+struct part_blocks_given {
+    uint32_t *who; /* for each block, a mark of the host that got it last; 0: nobody has */
+    size_t cursor; /* where the next search begins */
+};
+
+/* A block as the wire has it: at most as long as the block. data NULL: there is none. */
+struct part_blocks_delta {
+    unsigned char *data;
+    uint32_t bytes;
+};
+
+/* What the blocks of a reply are made of. */
+struct part_blocks_from {
+    const struct schema *schema;
+    const struct schema_part *places;
+    const unsigned char *data;
+    const unsigned char *base;              /* of the version that the reader has; NULL: it has none */
+    const struct part_blocks_delta *deltas; /* instead of a base: deltas to that version; NULL: there are none */
+};
+
+/* Chooses blocks for a request: those that nobody has been given come first, then those that the same host got before,
+ * then all others; `scarce`: these only if the reader insists. have NULL: all blocks are there. Marks them, and returns
+ * how many there are; list has room for PART_BLOCKS_LIST. */
+#define PART_BLOCKS_LIST 65536
+size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part *places, const _Atomic uint8_t *have,
+                          const struct part_link_message *m, const unsigned char *wanted, bool scarce, uint32_t *list);
+/* The reply's blocks: heads and bytes, in memory that the caller frees. *n becomes how many fit. NULL: no memory. */
+unsigned char *part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
+                                const uint32_t *list, size_t *n, size_t *size);
+#endif
