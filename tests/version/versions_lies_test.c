@@ -1,0 +1,366 @@
+/* Readers of other hosts whose holders reuse their memory, lie, or send frames that were changed or cut: what a reader
+ * gets is one version, bit by bit. "Another host" is a bus in this process that believes to be there. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bus/directories.h"
+#include "rendezvous/address.h"
+#include "support/random.h"
+#include "support/share.h"
+#include "version/bus.h"
+#include "version/part_blocks.h"
+#include "weft/bus.h"
+
+#define COUNT 500000 /* elements: 31 blocks */
+static const weft_want latest = {WEFT_WANT_LATEST, 0};
+
+static int32_t element(int64_t step, int64_t i)
+{
+    return (int32_t)(step * 1000003 + i);
+}
+
+struct lab {
+    weft_bus *here, *there; /* the publisher's, and the subscriber's, on another host */
+    weft_layout *layout;
+    weft_publisher *p;
+    weft_subscriber *s;
+    int32_t *data;
+};
+
+static int put(struct lab *l, int64_t step)
+{
+    for (int64_t i = 0; i < COUNT; i++)
+        l->data[i] = element(step, i);
+    return weft_put(l->p, step, &(weft_view)WEFT_VIEW(l->data, COUNT * sizeof *l->data));
+}
+
+static void commit(struct lab *l, int64_t step)
+{
+    fine(put(l, step));
+    fine(weft_commit(l->p, step, NULL, NULL));
+}
+
+static void begin(struct lab *l, const char *set, const weft_subscribe_opts *opts)
+{
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    o.token = PUBLISH_TOKEN;
+    o.listen = "127.0.0.1:0";
+    o.job = "here";
+    fine(weft_bus_open(directories_url(), &o, &l->here));
+    o.job = "there";
+    fine(weft_bus_open(directories_url(), &o, &l->there));
+    l->there->host[0] = 'x';
+    fine(weft_layout_parse("i32[500000] @x1", &l->layout));
+    weft_bus_tensor t = {.name = "w", .layout = l->layout};
+    fine(weft_publish(l->here, set, &t, 1, NULL, &l->p));
+    fine(weft_subscribe(l->there, set, &t, 1, opts, &l->s));
+    l->data = malloc(COUNT * sizeof *l->data);
+}
+
+static void end(struct lab *l)
+{
+    weft_subscriber_close(l->s);
+    weft_publisher_close(l->p);
+    fine(weft_bus_close(l->there));
+    fine(weft_bus_close(l->here));
+    weft_layout_free(l->layout);
+    free(l->data);
+}
+
+/* Fetches, swaps, and compares all bits with those of the version that came. */
+static int64_t fetch(struct lab *l)
+{
+    weft_epoch_step v;
+    weft_pin *pin;
+    const void *at;
+    int64_t wrong = 0;
+    fine(weft_fetch(l->s, &latest, LONG, &v));
+    fine(weft_swap(l->s, &v, LONG));
+    fine(weft_use(l->s, &pin));
+    assert_int_equal(weft_pin_version(pin).step, v.step);
+    fine(weft_pin_data(pin, 0, &at, NULL));
+    for (int64_t i = 0; i < COUNT; i++)
+        wrong += ((const int32_t *)at)[i] != element(v.step, i);
+    assert_int_equal(wrong, 0);
+    weft_unuse(pin);
+    return v.step;
+}
+
+/* ---- memory that is reused ---- */
+
+struct churn {
+    struct lab *l;
+    _Atomic bool stops, failed;
+    _Atomic int budget; /* how often a lease may be taken away still */
+    int64_t step, taken;
+    struct random random;
+};
+
+/* Takes the reader's lease away, as if it had been stopped for too long, and puts versions until its memory is reused.
+ */
+static void *churn(void *arg)
+{
+    struct churn *c = arg;
+    struct directory *d = directories_open("");
+    while (!c->stops && !c->failed) {
+        struct directory_items items = {0};
+        struct directory_outcome o;
+        int found = 0;
+        usleep((useconds_t)(random_next(&c->random) % 3000)); /* at any moment of its fetch */
+        if (!c->budget)
+            continue;
+        c->failed = directory_get(d, "sets/torn/readers/", LONG, &items) != 0;
+        for (size_t i = 0; i < items.n; i++)
+            if (strstr((const char *)items.items[i].value, "reads ")) {
+                c->failed = c->failed || directory_delete(d, items.items[i].key, -1, LONG, &o);
+                found = 1;
+            }
+        directory_items_free(&items);
+        c->taken += found;
+        c->budget -= found;
+        for (int i = 0; i < 2 && found && !c->failed; i++) {
+            int err = put(c->l, c->step + 1);
+            if (!err)
+                err = weft_commit(c->l->p, ++c->step, NULL, NULL);
+            c->failed = err && err != WEFT_EBUSY; /* the reader has a new lease */
+        }
+    }
+    directory_close(d);
+    return NULL;
+}
+
+static void reuse(bool alone)
+{
+    struct lab l;
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    pthread_t thread;
+    int64_t last = 0;
+    o.alone = alone;
+    begin(&l, "torn", &o);
+    struct churn c = {.l = &l, .step = 1, .random = random_of(31, alone)};
+    commit(&l, 1);
+    assert_int_equal(pthread_create(&thread, NULL, churn, &c), 0);
+    for (int64_t i = 0, n = test_share(8, 2000); i < n; i++) {
+        c.budget = 2;
+        int64_t step = fetch(&l);
+        assert_true(step >= last);
+        last = step;
+    }
+    c.stops = true;
+    pthread_join(thread, NULL);
+    assert_false(c.failed);
+    print_message("%lld versions, %lld leases taken away\n", (long long)c.step, (long long)c.taken);
+    end(&l);
+}
+
+static void torn(void **state)
+{
+    (void)state;
+    reuse(true);
+}
+
+static void torn_relay(void **state)
+{
+    (void)state;
+    reuse(false);
+}
+
+/* ---- peers that lie ---- */
+
+enum { WRONG_BYTES, WRONG_BLOCK, BEYOND, SHORT, LONG_BLOCK, NO_HEADS, MANY, DELTA, LIES };
+
+struct liar {
+    const struct schema_part *places;
+    _Atomic int told, lie;
+};
+
+static int lie(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+               struct part_server_blocks *out)
+{
+    struct liar *l = owner;
+    size_t b = 0;
+    while (b < (size_t)m->count && !part_blocks_bit(wanted, b))
+        b++;
+    struct part_link_block head = {(uint32_t)((size_t)m->at + b), SCHEMA_BLOCK};
+    out->n = 1;
+    out->size = sizeof head + SCHEMA_BLOCK;
+    switch (l->lie) {
+    case WRONG_BLOCK: head.block++; break;
+    case BEYOND: head.block = UINT32_MAX; break;
+    case SHORT: out->size -= 1000; break;
+    case LONG_BLOCK: head.bytes = UINT32_MAX; break;
+    case NO_HEADS: out->size = 4; break;
+    case MANY: out->n = SIZE_MAX / 2; break;
+    case DELTA: head.bytes = 4096, out->size = sizeof head + 4096; break;
+    default: break;
+    }
+    out->payload = malloc(sizeof head + SCHEMA_BLOCK);
+    memset(out->payload, 0x5a, sizeof head + SCHEMA_BLOCK);
+    memcpy(out->payload, &head, sizeof head);
+    l->told |= 1 << l->lie;
+    return 0;
+}
+
+static int no_part(void *owner, const struct part_link_message *m, struct part_server_part *out)
+{
+    (void)owner, (void)m, (void)out;
+    return WEFT_EPEER;
+}
+
+static void announce(const char *set, const char *name, const char *address, const char *secret)
+{
+    char key[200], record[512];
+    struct directory *d = directories_open("");
+    snprintf(key, sizeof key, "sets/%s/readers/%s/relay", set, name);
+    snprintf(record, sizeof record, "job %s\nhost %s\nsocket none\naddress %s\nsecret %s\n", name, name, address,
+             secret);
+    directories_put(d, key, record, 0);
+    directory_close(d);
+}
+
+static void liars(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct liar liar = {0};
+    struct part_server *server;
+    struct part_server_source source = {.relay = true, .owner = &liar, .part = no_part, .take = lie, .set = "liars"};
+    begin(&l, "liars", NULL);
+    fine(part_server_start("127.0.0.1:0", &server));
+    part_server_add(server, &source);
+    announce("liars", "liar", part_server_address(server), part_server_secret(server));
+    /* The liar is asked beside the publisher: until each of its lies was told. */
+    int64_t step = 0, until = clock_now() + LONG;
+    for (int k = 0; k < LIES; k++) {
+        liar.lie = k;
+        do {
+            commit(&l, ++step);
+            assert_int_equal(fetch(&l), step);
+        } while (!(liar.told >> k & 1) && clock_now() < until);
+    }
+    assert_int_equal(liar.told, (1 << LIES) - 1);
+    part_server_remove(server, &source);
+    part_server_stop(server);
+    end(&l);
+}
+
+/* ---- frames that are changed or cut on the way ---- */
+
+struct proxy {
+    int listener, target_port;
+    _Atomic bool stops;
+    _Atomic int changed;
+    struct random random;
+};
+
+/* Forwards one connection. Somewhere it changes a bit of what the holder sends, or ends. */
+static void forward(struct proxy *p, int client)
+{
+    struct address to = {.host = "127.0.0.1", .port = p->target_port};
+    int server;
+    int64_t at = 0, where = (int64_t)(random_next(&p->random) % 300000);
+    bool cut = random_next(&p->random) % 2;
+    if (address_connect(&to, clock_now() + LONG, &server)) {
+        close(client);
+        return;
+    }
+    struct pollfd of[2] = {{.fd = client, .events = POLLIN}, {.fd = server, .events = POLLIN}};
+    for (bool goes = true; goes && !p->stops;) {
+        unsigned char bytes[4096];
+        if (poll(of, 2, 50) < 0)
+            break;
+        for (int i = 0; i < 2 && goes; i++) {
+            if (!of[i].revents)
+                continue;
+            ssize_t n = recv(of[i].fd, bytes, sizeof bytes, 0);
+            if (i && n > 0 && at + n > where && at <= where) {
+                p->changed++;
+                bytes[where - at] ^= 16;
+                n = cut ? (ssize_t)(where - at) : n;
+                goes = !cut;
+            }
+            at += i && n > 0 ? n : 0;
+            for (ssize_t sent = 0, k; n > 0 && sent < n; sent += k) {
+                poll(&(struct pollfd){.fd = of[!i].fd, .events = POLLOUT}, 1, 1000);
+                k = send(of[!i].fd, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL);
+                k = k < 0 ? 0 : k;
+                if (p->stops)
+                    break;
+            }
+            goes = goes && n > 0;
+        }
+    }
+    close(server);
+    close(client);
+}
+
+static void *run_proxy(void *arg)
+{
+    struct proxy *p = arg;
+    while (!p->stops)
+        if (poll(&(struct pollfd){.fd = p->listener, .events = POLLIN}, 1, 20) > 0) {
+            int fd = accept4(p->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            if (fd >= 0)
+                forward(p, fd);
+        }
+    return NULL;
+}
+
+static void frames(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct address a = {.host = "127.0.0.1"}, target;
+    struct proxy p = {.random = random_of(77, 0)};
+    char where[64];
+    pthread_t thread;
+    begin(&l, "frames", NULL);
+    commit(&l, 1);
+    fetch(&l);
+    /* A third host, behind the proxy, whose relay has the versions, too. */
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    weft_bus *third;
+    weft_subscriber *s;
+    weft_epoch_step v;
+    o.token = PUBLISH_TOKEN;
+    o.listen = "127.0.0.1:0";
+    o.job = "third";
+    fine(weft_bus_open(directories_url(), &o, &third));
+    third->host[0] = 'y';
+    fine(weft_subscribe(third, "frames", &(weft_bus_tensor){.name = "w", .layout = l.layout}, 1, NULL, &s));
+    fine(weft_fetch(s, &latest, LONG, &v));
+    fine(address_parse(part_server_address(third->server), &target));
+    p.target_port = target.port;
+    assert_int_equal(address_listen(&a, &p.listener), 0);
+    snprintf(where, sizeof where, "127.0.0.1:%d", a.port);
+    announce("frames", "proxy", where, part_server_secret(third->server));
+    assert_int_equal(pthread_create(&thread, NULL, run_proxy, &p), 0);
+    int64_t step = 1, until = clock_now() + LONG;
+    while (p.changed < (int)test_share(4, 500) && clock_now() < until) {
+        commit(&l, ++step);
+        fine(weft_fetch(s, &latest, LONG, &v));
+        assert_int_equal(fetch(&l), step);
+    }
+    assert_true(p.changed > 0);
+    print_message("%d connections changed or cut\n", (int)p.changed);
+    p.stops = true;
+    pthread_join(thread, NULL);
+    close(p.listener);
+    weft_subscriber_close(s);
+    fine(weft_bus_close(third));
+    end(&l);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest served[] = {cmocka_unit_test(torn), cmocka_unit_test(torn_relay), cmocka_unit_test(liars),
+                                        cmocka_unit_test(frames)};
+    return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
+}
