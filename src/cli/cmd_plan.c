@@ -19,7 +19,7 @@
 
 struct options {
     int64_t rank, bucket, per_host;
-    const char *algorithm, *html;
+    const char *algorithm, *html, *machine;
     bool all, json, svg;
 };
 
@@ -216,15 +216,13 @@ static int print_all(const struct survey *s, const struct options *o, const char
     return code;
 }
 
-static int write_page(const struct options *o, const char *src, const char *dst, struct failure *why)
+static int write_page(const struct options *o, const struct machine_file *machine, const char *src, const char *dst,
+                      struct failure *why)
 {
     struct scene scene = {0};
     struct scene_run run = {0};
-    struct scene_how how = {.bucket = o->bucket, .algorithm = o->algorithm};
-    int code = machine_file_open("plain", &how.machine, why);
-    how.machine.ranks_per_host = o->per_host;
-    if (!code)
-        code = scene_add(&scene, src, dst, why);
+    struct scene_how how = {.machine = *machine, .bucket = o->bucket, .algorithm = o->algorithm};
+    int code = scene_add(&scene, src, dst, why);
     if (!code)
         code = scene_lower(&scene, &how, &run, why);
     if (!code)
@@ -245,6 +243,7 @@ int cmd_plan(int argc, char **argv)
          INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.algorithm, 0, 0},
         {"per-host", ARGS_INT, "N", "plan for hosts of N ranks each (default: one host)", &o.per_host, 1, INT32_MAX},
+        {"machine", ARGS_TEXT, "FILE", "plan for a machine file, or a machine of weft sim --list", &o.machine, 0, 0},
         {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
         {"svg", ARGS_FLAG, NULL, "print a picture of the bytes between each pair of ranks instead, as SVG", &o.svg, 0,
          0},
@@ -252,7 +251,9 @@ int cmd_plan(int argc, char **argv)
         {0}};
     const struct args_verb verb = {
         "plan",
-        "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N] [--json | --svg] [--html FILE]",
+        "SRC DST [--rank R | --all] [--bucket BYTES] [--algorithm NAME] [--per-host N | --machine FILE] [--json | "
+        "--svg] "
+        "[--html FILE]",
         "Lowers a pair of layouts for all ranks, without data. Shows how many bytes move, the fewest possible, how "
         "evenly\n"
         "the ranks share the work, and the bytes between each pair of ranks. BYTES may end in K, M, G or T.",
@@ -265,14 +266,23 @@ int cmd_plan(int argc, char **argv)
         return args_complain(&verb, "two layouts are needed, SRC and DST");
     if (o.all && o.rank >= 0)
         return args_complain(&verb, "--rank and --all exclude each other");
+    if (o.machine && o.per_host)
+        return args_complain(&verb, "--machine and --per-host exclude each other");
     if (o.svg && (o.json || o.all || o.rank >= 0))
         return args_complain(&verb, "--svg excludes --json, --rank and --all");
 
     struct failure why;
+    struct machine_file file;
     weft_machine machine = {.size = sizeof machine, .ranks_per_host = (int)o.per_host};
     struct survey s = {
         .lower = {.size = sizeof s.lower, .bucket = o.bucket, .algorithm = o.algorithm, .machine = &machine}};
-    code = layout_pair_parse(&s.pair, words[0], words[1], &why);
+    code = machine_file_open(o.machine ? o.machine : "plain", &file, &why);
+    if (o.machine && !code)
+        machine = machine_file_lower(&file);
+    else
+        file.ranks_per_host = o.per_host;
+    if (!code)
+        code = layout_pair_parse(&s.pair, words[0], words[1], &why);
     if (!code && o.rank >= s.pair.world)
         code =
             failure_set(&why, CLI_BAD, "--rank %" PRId64 ": the layouts use ranks 0 to %d", o.rank, s.pair.world - 1);
@@ -282,7 +292,7 @@ int cmd_plan(int argc, char **argv)
     if (!code)
         code = survey_all(&s, &why);
     if (!code && o.html)
-        code = write_page(&o, words[0], words[1], &why);
+        code = write_page(&o, &file, words[0], words[1], &why);
     if (!code && o.svg)
         traffic_picture_print(stdout, s.traffic, s.ntraffic, s.pair.world, "bytes from rank to rank");
     else if (!code)

@@ -148,7 +148,10 @@ static void laws_hold_on_random_pairs_and_machines(void **state)
         check_laws(&x, n);
         assert_true(x.events.total == y.events.total);
         assert_int_equal(x.graph.nodes.n, y.graph.nodes.n);
-        assert_memory_equal(x.events.span, y.events.span, x.graph.nodes.n * sizeof *x.events.span);
+        for (size_t i = 0; i < x.graph.nodes.n; i++) {
+            const struct events_span *a = &x.events.span[i], *b = &y.events.span[i];
+            assert_true(a->start == b->start && a->end == b->end && a->cause == b->cause && a->narrow == b->narrow);
+        }
         moved += x.sent;
         done(&x);
         done(&y);

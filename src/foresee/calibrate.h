@@ -1,0 +1,9 @@
+/* Measures this machine as a host whose ranks share memory: what a core copies, what all cores copy together, what a
+ * message costs and how long it takes. NICs are not measured. */
+#ifndef WEFT_FORESEE_CALIBRATE_H
+#define WEFT_FORESEE_CALIBRATE_H
+#include "foresee/machine_file.h"
+
+/* Fills *m; keys that are not measured have the values of "plain". An exit code, and in *why what is wrong. */
+int calibrate_measure(struct machine_file *m, struct failure *why);
+#endif
