@@ -177,6 +177,22 @@ typedef struct {
 /* A flag of weft_layout_desc: ghosts without corners. What is a ghost in two or more dims is no copy of an element: it
  * is neither filled nor read. A stencil that reads along one dim at a time needs no more. The text form is "]+". */
 #define WEFT_LAYOUT_FACES 1
+/* Boxes, one list for each rank, instead of a mesh: the struct form of "f32[8] @{0: [0:4]; 1: [4:8]}". A box has a
+ * place in the global tensor and a place in the buffer of its rank, which is flat: strides say how far apart the
+ * elements are along each dim, so that a box may be permuted or lie between others. Box i is the one of rank[i], and of
+ * at[i * ndim] and on. Boxes without elements are left out. */
+typedef struct weft_boxes {
+    size_t n; /* boxes of all ranks */
+    const int *rank;
+    const int64_t *at, *len; /* n times ndim */
+    const int64_t *offset;   /* n: the slot of the first element. NULL: each box begins where those of its rank that
+                                stand before it end */
+    const int64_t *stride;   /* n times ndim, in elements, at least 1. NULL: each box is dense, row-major */
+} weft_boxes;
+/* Flags of a layout of boxes. Without them, each element is in exactly one box. An element in several boxes has equal
+ * copies there. An element in no box of the source stays as it is in the destination. */
+#define WEFT_LAYOUT_OVERLAPS 2 /* an element may be in several boxes; the text form is "+overlaps" */
+#define WEFT_LAYOUT_GAPS 4     /* an element may be in no box; the text form is "+gaps" */
 typedef struct weft_layout_desc {
     size_t size;
     enum weft_dtype dtype;
@@ -185,11 +201,13 @@ typedef struct weft_layout_desc {
     const weft_axis *axes;
     const int *ranks; /* of the mesh, in row-major order; NULL: 0, 1, 2, ... */
     const weft_fold *folds;
-    uint64_t flags; /* WEFT_LAYOUT_FACES, or 0 */
+    uint64_t flags;          /* WEFT_LAYOUT_FACES; with boxes WEFT_LAYOUT_OVERLAPS and WEFT_LAYOUT_GAPS */
+    const weft_boxes *boxes; /* NULL: a mesh. Otherwise dims have extents alone, and naxes, nfolds and ranks are 0 */
 } weft_layout_desc;
 #define WEFT_LAYOUT_DESC_INIT WEFT_SIZED(weft_layout_desc)
 
-/* The shape of one rank's buffer. A rank outside the mesh holds nothing: its bytes are 0. */
+/* The shape of one rank's buffer. A rank outside the mesh, or without boxes, holds nothing: its bytes are 0. With boxes
+ * the buffer is flat, one dim whatever the tensor has, as long as the boxes reach. */
 typedef struct weft_local {
     bool holds; /* the rank is in the mesh */
     int ndim;
@@ -200,7 +218,8 @@ typedef struct weft_local {
     int64_t bytes;
 } weft_local;
 
-/* A box of global elements, and its place in the local buffer. */
+/* A box of global elements, and its place in the local buffer: an index for each dim. In a layout of boxes local[0] is
+ * the slot of the first element. */
 typedef struct weft_box {
     int64_t at[WEFT_MAX_DIMS], len[WEFT_MAX_DIMS], local[WEFT_MAX_DIMS];
 } weft_box;
@@ -209,11 +228,20 @@ typedef struct weft_box {
 WEFT_API int weft_layout_parse(const char *text, weft_layout **out);
 WEFT_API int weft_layout_create(const weft_layout_desc *desc, weft_layout **out);
 /* The struct form of a layout. Set out->size first. The pointers in *out are valid until the layout is freed, and ranks
- * is not NULL. */
+ * is not NULL, except with boxes: these come by rank, with the places of all. */
 WEFT_API int weft_layout_describe(const weft_layout *l, weft_layout_desc *out);
 /* The layout of gradients: copies become terms of a sum and terms of a sum become copies, on free axes and on ghosts.
  * Layouts with another operation than sum are refused. */
 WEFT_API int weft_layout_dual(const weft_layout *l, weft_layout **out);
+/* The same elements at the same places as boxes. Refused for folds and for ghosts. */
+WEFT_API int weft_layout_boxed(const weft_layout *l, weft_layout **out);
+/* Boxes of the tensor with its dims in another order: dim d of the result is dim order[d] of l. The buffers stay as
+ * they are. */
+WEFT_API int weft_layout_permute(const weft_layout *l, const int *order, weft_layout **out);
+/* Boxes of the tensor with dims split or joined: its elements in row-major order are those of the new shape. The
+ * buffers stay as they are. A box that is no box of the new shape becomes several. Refused if a dim of either shape is
+ * not a product of dims of the other or a factor of one. */
+WEFT_API int weft_layout_reshape(const weft_layout *l, int ndim, const int64_t *extents, weft_layout **out);
 WEFT_API int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len);
 WEFT_API bool weft_layout_equal(const weft_layout *a, const weft_layout *b);
 WEFT_API int weft_layout_ranks(const weft_layout *l); /* the largest rank in it, plus one */

@@ -243,7 +243,7 @@ static int by_address(const void *a, const void *b)
 
 static void add_region(const weft_plan *p, const struct exec_place *places, uint32_t buf, struct region *r, size_t *n)
 {
-    if (buf == PLAN_NONE || !places[buf].base)
+    if (!places[buf].base)
         return;
     const struct plan_buf *b = &p->bufs[buf];
     struct region *out = &r[(*n)++];
@@ -260,20 +260,21 @@ static void add_region(const weft_plan *p, const struct exec_place *places, uint
 
 int overlap_check(const weft_plan *p, const struct exec_place *places)
 {
-    struct region *r = calloc(2 * p->ntensors + 1, sizeof *r);
+    struct region *r = calloc(p->nbufs + 1, sizeof *r);
     size_t n = 0;
     int err = 0;
     if (!r)
         return error_nomem();
-    for (size_t t = 0; t < p->ntensors; t++) {
-        add_region(p, places, p->tensors[t].src_buf, r, &n);
-        add_region(p, places, p->tensors[t].dst_buf, r, &n);
-    }
+    for (uint32_t i = 0; i < p->nbufs; i++)
+        if (p->bufs[i].space != PLAN_TEMP)
+            add_region(p, places, i, r, &n);
     qsort(r, n, sizeof *r, by_address);
     for (size_t i = 0; i < n && !err; i++) {
         for (size_t j = i + 1; j < n && !err && r[j].base < r[i].end; j++) {
             if (!r[i].written && !r[j].written)
                 continue;
+            if (r[i].tensor == r[j].tensor && r[i].written == r[j].written)
+                continue; /* boxes of one layout: it has checked them */
             if (r[i].tensor == r[j].tensor)
                 err = r[i].written ? in_place(p, &r[j], &r[i]) : in_place(p, &r[i], &r[j]);
             else

@@ -118,18 +118,61 @@ static int place_view(const weft_plan *p, uint32_t tensor, uint32_t buf, const w
     return 0;
 }
 
+/* A side that is boxes: the view is flat, and the layout says where each box is. */
+static int place_boxes(const weft_plan *p, uint32_t tensor, bool src, const weft_view *views, struct exec_place *places)
+{
+    const struct plan_tensor *t = &p->tensors[tensor];
+    uint32_t first = src ? t->src_buf : t->dst_buf;
+    const char *side = src ? "source" : "destination";
+    int64_t size = (int64_t)weft_dtype_size(p->bufs[first].dtype), room = 0;
+    const weft_view *v = views ? &views[tensor] : NULL;
+    char who[VIEW_NAME];
+    view_tensor(p, tensor, who);
+    if (!v || !v->data)
+        return error_set(WEFT_EINVAL, "%s: there is no %s buffer", who, side);
+    if (v->reserved[0] || v->reserved[1])
+        return error_set(WEFT_EINVAL,
+                         "%s: %s: the reserved words of the view are not zero: initialise it with WEFT_VIEW_INIT", who,
+                         side);
+    if (v->strides)
+        return error_set(WEFT_EINVAL, "%s: the %s is boxes, whose places are slots of a flat buffer: no strides", who,
+                         side);
+    if ((uintptr_t)v->data % (uintptr_t)size)
+        return error_set(WEFT_EINVAL, "%s: the %s buffer is not aligned to the element's %lld bytes", who, side,
+                         (long long)size);
+    for (uint32_t k = 0; k < plan_side_bufs(p, tensor, src); k++) {
+        struct plan_side_place w = plan_side_place(p, first + k);
+        struct exec_place *out = &places[first + k];
+        for (int d = 0; d < t->ndim; d++)
+            out->stride[d] = w.stride[d] * size;
+        out->base = (char *)v->data + w.offset * size;
+        int64_t end = w.offset * size + view_extent(t->ndim, p->shapes + p->bufs[first + k].shape, out->stride, size);
+        room = end > room ? end : room;
+    }
+    if (v->bytes < (uint64_t)room)
+        return error_set(WEFT_EINVAL, "%s: %s buffer has %zu bytes, %lld are needed", who, side, v->bytes,
+                         (long long)room);
+    return 0;
+}
+
+static int place_side(const weft_plan *p, uint32_t tensor, bool src, const weft_view *views, struct exec_place *places)
+{
+    uint32_t buf = src ? p->tensors[tensor].src_buf : p->tensors[tensor].dst_buf;
+    if (buf == PLAN_NONE)
+        return 0;
+    return plan_side_is_boxes(p, tensor, src) ? place_boxes(p, tensor, src, views, places)
+                                              : place_view(p, tensor, buf, views, &places[buf]);
+}
+
 int view_places(const weft_plan *p, char *scratch, const weft_view *src, const weft_view *dst,
                 struct exec_place *places)
 {
     for (size_t i = 0; i < p->nbufs; i++)
         places[i] = (struct exec_place){0};
     for (uint32_t t = 0; t < p->ntensors; t++) {
-        const struct plan_tensor *pt = &p->tensors[t];
-        int err = 0;
-        if (pt->src_buf != PLAN_NONE)
-            err = place_view(p, t, pt->src_buf, src, &places[pt->src_buf]);
-        if (!err && pt->dst_buf != PLAN_NONE)
-            err = place_view(p, t, pt->dst_buf, dst, &places[pt->dst_buf]);
+        int err = place_side(p, t, true, src, places);
+        if (!err)
+            err = place_side(p, t, false, dst, places);
         if (err)
             return err;
     }

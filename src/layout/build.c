@@ -194,6 +194,13 @@ static void describe(weft_layout *l)
         if (l->fold[f].ghosts)
             o->over[o->nover++] = "~";
     }
+    if (l->boxes)
+        l->desc_boxes = (weft_boxes){.n = l->boxes->n,
+                                     .rank = l->boxes->rank,
+                                     .at = l->boxes->at,
+                                     .len = l->boxes->len,
+                                     .offset = l->boxes->offset,
+                                     .stride = l->boxes->stride};
     l->desc = (weft_layout_desc){.size = sizeof l->desc,
                                  .dtype = (enum weft_dtype)l->dtype,
                                  .dims = l->desc_dim,
@@ -202,7 +209,8 @@ static void describe(weft_layout *l)
                                  .naxes = l->naxes,
                                  .folds = l->desc_fold,
                                  .nfolds = l->nfolds,
-                                 .flags = l->faces ? WEFT_LAYOUT_FACES : 0};
+                                 .flags = (l->faces ? WEFT_LAYOUT_FACES : 0) | l->allows,
+                                 .boxes = l->boxes ? &l->desc_boxes : NULL};
 }
 
 static uint64_t hash_layout(const weft_layout *l)
@@ -224,9 +232,44 @@ static uint64_t hash_layout(const weft_layout *l)
         h = hash_u64(hash_bytes(h, l->axis[a].name, strlen(l->axis[a].name)), (uint64_t)l->axis[a].size);
     for (int f = 0; f < l->nfolds; f++)
         h = hash_u64(h, (uint64_t)l->fold[f].op << 32 | (uint64_t)l->fold[f].axes << 1 | l->fold[f].ghosts);
+    if (l->boxes) /* the list has the ranks */
+        return box_list_hash(hash_u64(h, l->allows), l->boxes);
     for (size_t i = 0; i < l->nsegs; i++)
         h = hash_u64(hash_u64(h, (uint64_t)l->by_index[i].rank), (uint64_t)l->by_index[i].n);
     return h;
+}
+
+/* A layout of boxes has extents, and nothing else of a mesh. */
+static int check_plain(const weft_layout_desc *d, const struct caret *w)
+{
+    if (d->naxes || d->nfolds)
+        return caret_fail(w, -1, "a layout of boxes has no axes and no folds");
+    for (int i = 0; i < d->ndim && i < WEFT_MAX_DIMS; i++)
+        if (d->dims[i].nsplits || d->dims[i].lo || d->dims[i].hi)
+            return caret_fail(w, AT(dim[i]), "dim %d of a layout of boxes has splits or ghosts", i);
+    return 0;
+}
+
+/* Takes the boxes, and the ranks that have some as a mesh without axes. */
+static int take_boxes(weft_layout *l, const weft_layout_desc *d, const struct caret *w)
+{
+    int64_t extents[WEFT_MAX_DIMS];
+    for (int i = 0; i < l->ndim; i++)
+        extents[i] = l->dim[i].extent;
+    l->allows = d->flags;
+    int rc = box_list_new(d->boxes, l->ndim, extents, (int64_t)weft_dtype_size(l->dtype), d->flags, w, &l->boxes);
+    if (rc)
+        return rc;
+    const struct box_list *b = l->boxes;
+    struct layout_seg *segs = malloc(b->holders * sizeof *segs);
+    if (!segs)
+        return error_nomem();
+    for (size_t i = 0; i < b->holders; i++)
+        segs[i] = (struct layout_seg){.index = (int64_t)i, .n = 1, .rank = b->rank[b->first[i]]};
+    l->mesh = (int64_t)b->holders;
+    rc = mesh_set_ranks(l, segs, b->holders, NULL);
+    free(segs);
+    return rc;
 }
 
 int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_t nsegs, const struct caret *w,
@@ -234,26 +277,26 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
 {
     if (!weft_dtype_size((int)d->dtype))
         return caret_fail(w, AT(dtype), "dtype is %d, which is not a dtype", (int)d->dtype);
-    if (d->flags & ~(uint64_t)WEFT_LAYOUT_FACES)
+    if (d->flags & ~(uint64_t)(d->boxes ? WEFT_LAYOUT_OVERLAPS | WEFT_LAYOUT_GAPS : WEFT_LAYOUT_FACES))
         return caret_fail(w, -1, "flags has 0x%llx, which is not a flag", (unsigned long long)d->flags);
     weft_layout *l = calloc(1, sizeof *l);
     if (!l)
         return error_nomem();
     atomic_init(&l->refs, 1);
     l->dtype = (int)d->dtype;
-    int rc = take_axes(l, d, w);
+    int rc = d->boxes ? check_plain(d, w) : take_axes(l, d, w);
     if (!rc)
         rc = take_dims(l, d, w);
     if (!rc)
-        rc = take_folds(l, d, w);
+        rc = d->boxes ? take_boxes(l, d, w) : take_folds(l, d, w);
     struct layout_seg all = {.index = 0, .n = l->mesh, .rank = 0};
-    if (!rc && segs) {
+    if (!rc && segs && !d->boxes) {
         const struct layout_seg *last = &segs[nsegs - 1];
         if (last->index + last->n != l->mesh)
             rc = caret_fail(w, AT(ranks), "the mesh has %lld ranks and the list has %lld", (long long)l->mesh,
                             (long long)last->index + last->n);
     }
-    if (!rc)
+    if (!rc && !d->boxes)
         rc = mesh_set_ranks(l, segs ? segs : &all, segs ? nsegs : 1, w);
     if (rc) {
         weft_layout_free(l);

@@ -5,7 +5,8 @@
 
 struct caret {
     const char *text;
-    int dtype, ranks;
+    int dtype, ranks, boxes;
+    const int *box; /* of each box of the list; NULL: not known */
     int dim[WEFT_MAX_DIMS], ghost[WEFT_MAX_DIMS], split[WEFT_MAX_DIMS][WEFT_MAX_AXES];
     int axis[WEFT_MAX_AXES];
     int fold[WEFT_MAX_AXES + 1], over[WEFT_MAX_AXES + 1][WEFT_MAX_AXES + 1];

@@ -41,6 +41,59 @@ static void put_mesh(struct text *t, const weft_layout *l)
     }
 }
 
+/* "[0:4,:]", and "=16(1,8)" if the box is not dense or not right behind those before, which reach to *room. */
+static void put_box(struct text *t, const weft_layout *l, size_t box, int64_t *room)
+{
+    const struct box_list *b = l->boxes;
+    size_t n = (size_t)b->ndim;
+    const int64_t *at = b->at + box * n, *len = b->len + box * n, *stride = b->stride + box * n;
+    int64_t dense[WEFT_MAX_DIMS], end = b->offset[box] + box_list_span(b->ndim, len, stride);
+    bool plain = true;
+    text_put(t, "[");
+    for (int d = 0; d < b->ndim; d++) {
+        text_put(t, d ? "," : "");
+        if (len[d] < l->dim[d].extent) {
+            text_int(t, at[d]);
+            text_put(t, ":");
+            text_int(t, at[d] + len[d]);
+        } else {
+            text_put(t, ":");
+        }
+    }
+    text_put(t, "]");
+    box_list_dense(b->ndim, len, dense);
+    for (int d = 0; d < b->ndim; d++)
+        plain = plain && stride[d] == dense[d];
+    if (!plain || b->offset[box] != *room) {
+        text_put(t, "=");
+        text_int(t, b->offset[box]);
+    }
+    for (int d = 0; d < b->ndim && !plain; d++) {
+        text_put(t, d ? "," : "(");
+        text_int(t, stride[d]);
+    }
+    text_put(t, plain ? "" : ")");
+    *room = end > *room ? end : *room;
+}
+
+static void put_boxes(struct text *t, const weft_layout *l)
+{
+    const struct box_list *b = l->boxes;
+    for (size_t i = 0; i < b->holders; i++) {
+        int64_t room = 0;
+        text_put(t, i ? "; " : "{");
+        text_int(t, b->rank[b->first[i]]);
+        text_put(t, ":");
+        for (size_t k = b->first[i]; k < b->first[i + 1]; k++) {
+            text_put(t, " ");
+            put_box(t, l, k, &room);
+        }
+    }
+    text_put(t, "}");
+    text_put(t, l->allows & WEFT_LAYOUT_OVERLAPS ? " +overlaps" : "");
+    text_put(t, l->allows & WEFT_LAYOUT_GAPS ? " +gaps" : "");
+}
+
 int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len)
 {
     if (!l || (cap && !buf))
@@ -54,7 +107,10 @@ int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len)
         put_dim(&t, l, &l->dim[d]);
     }
     text_put(&t, l->faces ? "]+ @" : "] @");
-    put_mesh(&t, l);
+    if (l->boxes)
+        put_boxes(&t, l);
+    else
+        put_mesh(&t, l);
     for (int f = 0; f < l->nfolds; f++) {
         text_printf(&t, " +%s", weft_op_name(l->fold[f].op));
         for (int k = 0; k < l->desc_fold[f].nover; k++)

@@ -166,7 +166,9 @@ int weft_layout_halo(const weft_layout *l, int rank, enum weft_halo_part part, w
     if (part < WEFT_HALO_INNER || part > WEFT_HALO_EDGES)
         return error_set(WEFT_EINVAL, "layout: there is no part %d of a halo: inner, rim, ghosts, edges are %d to %d",
                          (int)part, WEFT_HALO_INNER, WEFT_HALO_EDGES);
-    int64_t index = mesh_index(l, rank);
+    if (l->boxes && part == WEFT_HALO_INNER)
+        return weft_layout_boxes(l, rank, out, cap, n);
+    int64_t index = l->boxes ? -1 : mesh_index(l, rank);
     struct arena arena = {0};
     struct line lines[WEFT_MAX_DIMS];
     size_t boxes = 0;

@@ -20,6 +20,8 @@ int weft_layout_create(const weft_layout_desc *desc, weft_layout **out)
         const char *what = d->ndim > 0 && !d->dims ? "dims" : d->naxes > 0 && !d->axes ? "axes" : "folds";
         return error_set(WEFT_EINVAL, "layout: desc.%s is NULL, but its count is not 0", what);
     }
+    if (d->boxes && d->ranks)
+        return error_set(WEFT_EINVAL, "layout: desc.ranks must be NULL with boxes: each box has its rank");
     if (!d->ranks || d->naxes < 1 || d->naxes > WEFT_MAX_AXES)
         return layout_build(d, NULL, 0, NULL, out);
     int64_t mesh = 1;
@@ -51,7 +53,7 @@ int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
     /* The list of ranks is made at the first call. Several threads may make it at once: one list is kept. */
     weft_layout *m = (weft_layout *)l;
     int *ranks = atomic_load_explicit(&m->desc_ranks, memory_order_acquire);
-    if (!ranks) {
+    if (!ranks && !l->boxes) {
         ranks = malloc((size_t)l->mesh * sizeof *ranks);
         if (!ranks)
             return error_nomem();
@@ -66,7 +68,7 @@ int weft_layout_describe(const weft_layout *l, weft_layout_desc *out)
         }
     }
     weft_layout_desc desc = l->desc;
-    desc.ranks = ranks;
+    desc.ranks = l->boxes ? NULL : ranks;
     sized_write(out, &desc, sizeof desc);
     return 0;
 }
@@ -82,6 +84,7 @@ void weft_layout_free(weft_layout *l)
     /* acq_rel: the thread that frees sees all that other threads did before they dropped their references. */
     if (!l || atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1)
         return;
+    box_list_free(l->boxes);
     free(l->by_index);
     free(l->by_rank);
     free(atomic_load_explicit(&l->desc_ranks, memory_order_relaxed));
@@ -123,7 +126,7 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
     if (a == b)
         return true;
     if (!a || !b || a->hash != b->hash || a->dtype != b->dtype || a->ndim != b->ndim || a->naxes != b->naxes ||
-        a->nfolds != b->nfolds || a->faces != b->faces)
+        a->nfolds != b->nfolds || a->faces != b->faces || !a->boxes != !b->boxes || a->allows != b->allows)
         return false;
     for (int i = 0; i < a->ndim; i++)
         if (!same_dim(&a->dim[i], &b->dim[i]))
@@ -135,13 +138,19 @@ bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
         if (a->fold[f].op != b->fold[f].op || a->fold[f].axes != b->fold[f].axes ||
             a->fold[f].ghosts != b->fold[f].ghosts)
             return false;
-    return layout_same_mesh(a, b);
+    return a->boxes ? box_list_equal(a->boxes, b->boxes) : layout_same_mesh(a, b);
 }
 
 int weft_layout_dual(const weft_layout *l, weft_layout **out)
 {
     if (!l || !out)
         return error_set(WEFT_EINVAL, "dual: %s is NULL", l ? "out" : "layout");
+    if (l->boxes && l->boxes->shared)
+        return error_set(WEFT_EUNSUPPORTED, "dual: boxes that overlap have no adjoint, because boxes have no folds");
+    if (l->boxes) {
+        *out = (weft_layout *)layout_hold(l);
+        return 0;
+    }
     weft_layout_desc d = l->desc;
     weft_fold sum = {.op = WEFT_SUM};
     bool ghosts = false;
@@ -171,8 +180,11 @@ int weft_layout_local(const weft_layout *l, int rank, weft_local *out)
     if (rank < 0)
         return error_set(WEFT_EINVAL, "layout: rank %d is negative", rank);
     int64_t index = mesh_index(l, rank);
-    weft_local r = {.holds = index >= 0, .ndim = l->ndim};
-    if (r.holds) {
+    weft_local r = {.holds = index >= 0, .ndim = l->boxes ? 1 : l->ndim};
+    if (r.holds && l->boxes) {
+        r.shape[0] = r.inner[0] = r.count = l->boxes->room[index];
+        r.bytes = r.count * (int64_t)weft_dtype_size(l->dtype);
+    } else if (r.holds) {
         r.count = 1;
         for (int d = 0; d < l->ndim; d++) {
             r.shape[d] = layout_piece_extent(l, d, layout_piece(l, index, d), &r.inner[d]);
@@ -224,6 +236,20 @@ static int write_out(const weft_layout *l, int dim, int64_t piece, size_t most, 
     return 0;
 }
 
+static void list_out(const struct box_list *b, int64_t holder, weft_box *out, size_t cap, size_t *n)
+{
+    size_t first = holder < 0 ? 0 : b->first[holder], dims = (size_t)b->ndim;
+    *n = holder < 0 ? 0 : b->first[holder + 1] - first;
+    for (size_t i = 0; i < *n && i < cap; i++) {
+        out[i] = (weft_box){0};
+        for (size_t d = 0; d < dims; d++) {
+            out[i].at[d] = b->at[(first + i) * dims + d];
+            out[i].len[d] = b->len[(first + i) * dims + d];
+        }
+        out[i].local[0] = b->offset[first + i];
+    }
+}
+
 int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap, size_t *n)
 {
     if (!l || !n || (cap && !out))
@@ -231,6 +257,10 @@ int weft_layout_boxes(const weft_layout *l, int rank, weft_box *out, size_t cap,
     if (rank < 0)
         return error_set(WEFT_EINVAL, "layout: rank %d is negative", rank);
     int64_t index = mesh_index(l, rank);
+    if (l->boxes) {
+        list_out(l->boxes, index, out, cap, n);
+        return 0;
+    }
     struct arena arena = {0};
     struct spans s[WEFT_MAX_DIMS];
     size_t total = index < 0 ? 0 : 1, most = cap; /* the total is at most that of elements */

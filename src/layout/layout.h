@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "layout/box_list.h"
 #include "layout/runs.h"
 #include "weft.h"
 
@@ -51,7 +52,10 @@ struct weft_layout {
     struct layout_axis axis[WEFT_MAX_AXES];
     struct layout_fold fold[WEFT_MAX_AXES + 1];
     bool ghost_terms; /* some fold is over the ghosts */
-    bool faces;       /* slots that are ghosts in two or more dims do not count; such dims exist */
+    struct box_list
+        *boxes;      /* NULL: a mesh. Otherwise naxes is 0, and mesh positions number the ranks that have boxes */
+    uint64_t allows; /* of boxes: the flags of the description */
+    bool faces;      /* slots that are ghosts in two or more dims do not count; such dims exist */
     size_t nsegs;
     struct layout_seg *by_index, *by_rank; /* the same segments in two orders */
     uint64_t hash;                         /* of all that the layout means, with the names of axes */
@@ -59,6 +63,7 @@ struct weft_layout {
     weft_dim desc_dim[WEFT_MAX_DIMS];
     weft_axis desc_axis[WEFT_MAX_AXES];
     weft_fold desc_fold[WEFT_MAX_AXES + 1];
+    weft_boxes desc_boxes;
     _Atomic(int *) desc_ranks; /* made when first asked for */
 };
 

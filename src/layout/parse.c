@@ -23,6 +23,15 @@ struct scan {
     char used[2 * WEFT_MAX_AXES + 8][WEFT_MAX_NAME + 1]; /* of axes in dims and folds */
     int nused;
     VEC(struct layout_seg) segs;
+    weft_boxes boxes; /* made of the lists below */
+    VEC(int) box_rank;
+    VEC(int) box_at; /* where in the text each box is */
+    VEC(int64_t) at;
+    VEC(int64_t) len;
+    VEC(int64_t) stride;
+    VEC(int64_t) offset;
+    int64_t room; /* as far as the boxes of the current list reach */
+    int64_t last; /* the rank of the current list; -1: none yet */
 };
 
 static void space(struct scan *t)
@@ -234,8 +243,6 @@ static int rank_again(const struct caret *w, int rank)
 
 static int mesh(struct scan *t)
 {
-    if (!eat(t, '@'))
-        return expected(t, "'@' and a mesh");
     do {
         int i = t->desc.naxes;
         space(t);
@@ -264,6 +271,145 @@ static int mesh(struct scan *t)
     int rc = rank_item(t);
     while (!rc && eat(t, ','))
         rc = rank_item(t);
+    return rc;
+}
+
+/* Reads "lo:hi" or ":", the whole dim. */
+static int span(struct scan *t, int d, int64_t *at, int64_t *len)
+{
+    int64_t end = t->dim[d].extent;
+    space(t);
+    int where = t->pos, rc = 0;
+    *at = 0;
+    if (!eat(t, ':')) {
+        rc = number(t, "the first position of the box, or ':'", at);
+        if (!rc && !eat(t, ':'))
+            rc = expected(t, "':' and the end of the box");
+        if (!rc)
+            rc = number(t, "the end of the box", &end);
+        if (!rc && (end < *at || end > t->dim[d].extent))
+            rc = caret_fail(&t->w, where, "%lld:%lld is not within the %lld positions of dim %d", (long long)*at,
+                            (long long)end, (long long)t->dim[d].extent, d);
+    }
+    *len = end - *at;
+    return rc;
+}
+
+/* Reads "= offset ( stride, ... )"; what is left out is dense and behind the boxes before. */
+static int place(struct scan *t, const int64_t *len, int64_t *offset, int64_t *stride)
+{
+    int n = t->desc.ndim, rc = 0;
+    bool empty = false;
+    *offset = t->room;
+    box_list_dense(n, len, stride);
+    if (eat(t, '='))
+        rc = number(t, "the offset of the box in the rank's buffer", offset);
+    else
+        n = 0;
+    if (!rc && n && eat(t, '(')) {
+        for (int d = 0; d < n && !rc; d++) {
+            rc = number(t, "a stride", &stride[d]);
+            if (!rc && !eat(t, d + 1 < n ? ',' : ')'))
+                rc = expected(t, d + 1 < n ? "',' and the stride of the next dim" : "')'");
+        }
+    }
+    for (int d = 0; d < t->desc.ndim; d++)
+        empty = empty || !len[d];
+    if (rc || empty)
+        return rc;
+    int64_t span = box_list_span(t->desc.ndim, len, stride), end;
+    if (span >= 0 && !__builtin_add_overflow(*offset, span, &end) && end > t->room)
+        t->room = end;
+    return 0;
+}
+
+static int box(struct scan *t, int rank)
+{
+    int n = t->desc.ndim, where = t->pos, rc = 0;
+    int64_t at[WEFT_MAX_DIMS], len[WEFT_MAX_DIMS], stride[WEFT_MAX_DIMS], offset;
+    if (!eat(t, '['))
+        return expected(t, "'[' and a box");
+    for (int d = 0; d < n && !rc; d++) {
+        rc = span(t, d, &at[d], &len[d]);
+        if (!rc && d + 1 < n && !eat(t, ','))
+            rc = expected(t, "',' and the next dim of the box");
+    }
+    if (!rc && !eat(t, ']'))
+        rc = expected(t, "']'");
+    if (!rc)
+        rc = place(t, len, &offset, stride);
+    if (rc)
+        return rc;
+    if (!vec_room(&t->box_rank, 1) || !vec_room(&t->box_at, 1) || !vec_room(&t->offset, 1) ||
+        !vec_room(&t->at, (size_t)n + 1) || !vec_room(&t->len, (size_t)n + 1) || !vec_room(&t->stride, (size_t)n + 1))
+        return error_nomem();
+    t->box_rank.v[t->box_rank.n++] = rank;
+    t->box_at.v[t->box_at.n++] = where;
+    t->offset.v[t->offset.n++] = offset;
+    for (int d = 0; d < n; d++) {
+        t->at.v[t->at.n++] = at[d];
+        t->len.v[t->len.n++] = len[d];
+        t->stride.v[t->stride.n++] = stride[d];
+    }
+    return 0;
+}
+
+/* Reads "rank: box box ..." */
+static int box_list(struct scan *t)
+{
+    int64_t rank;
+    space(t);
+    int at = t->pos, rc = number(t, "a rank", &rank);
+    if (!rc && rank >= INT_MAX)
+        rc = caret_fail(&t->w, at, "a rank is at most %d", INT_MAX - 1);
+    if (!rc && !eat(t, ':'))
+        rc = expected(t, "':' and the boxes of the rank");
+    if (rc)
+        return rc;
+    if (rank <= t->last)
+        return caret_fail(&t->w, at, "the lists of boxes are in ascending order of ranks, each rank once");
+    t->last = rank;
+    t->room = 0;
+    do {
+        space(t);
+        rc = box(t, (int)rank);
+    } while (!rc && peek(t, '['));
+    return rc;
+}
+
+/* Reads the lists behind "@{", and what is allowed. */
+static int boxes(struct scan *t)
+{
+    t->w.boxes = t->pos - 1;
+    t->last = -1;
+    int rc;
+    do
+        rc = box_list(t);
+    while (!rc && eat(t, ';'));
+    if (!rc && !eat(t, '}'))
+        rc = expected(t, "'[' and a box, ';' and a rank, or '}'");
+    while (!rc && eat(t, '+')) {
+        static const char words[] = "overlaps gaps";
+        size_t n = word(t);
+        bool gaps = n == 4 && !memcmp(t->s + t->pos, "gaps", n);
+        uint64_t flag = gaps ? WEFT_LAYOUT_GAPS : WEFT_LAYOUT_OVERLAPS;
+        if (!gaps && (n != 8 || memcmp(t->s + t->pos, "overlaps", n) != 0))
+            return not_a_word(t, n, "what boxes allow", words);
+        if (t->desc.flags & flag)
+            return caret_fail(&t->w, t->pos, "'%s' stands twice", gaps ? "gaps" : "overlaps");
+        t->desc.flags |= flag;
+        t->pos += (int)n;
+    }
+    if (!rc && !peek(t, 0))
+        rc = expected(t, "'+' and overlaps or gaps, or the end");
+    t->w.box = t->box_at.v;
+    t->boxes = (weft_boxes){.n = t->box_rank.n,
+                            .rank = t->box_rank.v,
+                            .at = t->at.v,
+                            .len = t->len.v,
+                            .offset = t->offset.v,
+                            .stride = t->stride.v};
+    t->desc.boxes = &t->boxes;
     return rc;
 }
 
@@ -319,6 +465,10 @@ static int scan(struct scan *t)
     int rc = dims(t);
     if (!rc && eat(t, '+'))
         t->desc.flags = WEFT_LAYOUT_FACES;
+    if (!rc && !eat(t, '@'))
+        rc = expected(t, "'@' and a mesh");
+    if (!rc && eat(t, '{'))
+        return t->desc.flags ? caret_fail(&t->w, t->pos - 1, "']+' is for ghosts, which boxes do not have") : boxes(t);
     if (!rc)
         rc = mesh(t);
     while (!rc && eat(t, '+'))
@@ -346,6 +496,12 @@ int weft_layout_parse(const char *text, weft_layout **out)
     if (!rc)
         rc = layout_build(&t->desc, t->segs.n ? t->segs.v : NULL, t->segs.n, &t->w, out);
     free(t->segs.v);
+    free(t->box_rank.v);
+    free(t->box_at.v);
+    free(t->at.v);
+    free(t->len.v);
+    free(t->stride.v);
+    free(t->offset.v);
     free(t);
     return rc;
 }

@@ -44,7 +44,16 @@ static int add_side(struct draft *d, uint32_t tensor, const weft_layout *l, int 
     if (rc || !local.holds)
         return rc;
     struct plan_buf b = {.space = (uint8_t)space, .dtype = (uint8_t)l->dtype, .tensor = tensor};
-    return add_buf(d, b, local.shape, l->ndim, buf);
+    if (!l->boxes)
+        return add_buf(d, b, local.shape, l->ndim, buf);
+    size_t holder = (size_t)mesh_index(l, d->rank), first = l->boxes->first[holder], n = (size_t)l->ndim;
+    for (size_t i = first; i < l->boxes->first[holder + 1] && !rc; i++) {
+        uint32_t one = PLAN_NONE;
+        rc = add_buf(d, b, l->boxes->len + i * n, l->ndim, &one);
+        if (!rc && i == first)
+            *buf = one;
+    }
+    return rc;
 }
 
 int draft_tensor(struct draft *d, const weft_move *m)

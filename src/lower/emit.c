@@ -13,7 +13,7 @@ int emit_part_src(const struct job *j, const struct span *box)
     struct draft_dim x[WEFT_MAX_DIMS];
     for (int i = 0; i < j->ndim; i++)
         x[i] = (struct draft_dim){box[i].at, box[i].len, box[i].n, box[i].step, box[i].a, box[i].astep};
-    return draft_part(j->d, j->d->tensors.v[j->d->tensor].src_buf, x);
+    return draft_part(j->d, j->d->tensors.v[j->d->tensor].src_buf + j->s_box, x);
 }
 
 int emit_part_dst(const struct job *j, const struct span *box)
@@ -21,7 +21,7 @@ int emit_part_dst(const struct job *j, const struct span *box)
     struct draft_dim x[WEFT_MAX_DIMS];
     for (int i = 0; i < j->ndim; i++)
         x[i] = (struct draft_dim){box[i].at, box[i].len, box[i].n, box[i].step, box[i].b, box[i].bstep};
-    return draft_part(j->d, j->d->tensors.v[j->d->tensor].dst_buf, x);
+    return draft_part(j->d, j->d->tensors.v[j->d->tensor].dst_buf + j->d_box, x);
 }
 
 int emit_part_temp(const struct job *j, uint32_t buf, const struct span *box)

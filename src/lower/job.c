@@ -70,6 +70,8 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     int64_t widest = (int64_t)weft_dtype_size(j->fold ? dtype_acc(m->src->dtype) : j->wire);
     j->most = d->bucket == 1 ? INT64_MAX : max64(1, d->bucket / widest);
     j->cut = choose_cut(j);
+    if (m->src->boxes || m->dst->boxes)
+        return 0;
     bool hosts = machine_hosts(machine, d->world);
     if (apart(m->src, m->dst) && !hosts)
         j->meet = JOB_APART;

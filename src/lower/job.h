@@ -24,9 +24,10 @@ struct job {
     int wire;  /* dtype of finished values on the wire: the narrower side's */
     bool fold; /* some element has more than one term */
     enum job_meet meet;
-    struct walk *walk; /* JOB_WALK: replicas that were walked last, see feed.c */
-    int64_t most;      /* elements that one part of a message may have */
-    int cut;           /* the dim along which replicas share the work, -1 for none (0-d) */
+    struct walk *walk;     /* JOB_WALK: replicas that were walked last, see feed.c */
+    uint32_t s_box, d_box; /* boxes: which of the tensor's buffers on either side a part is in */
+    int64_t most;          /* elements that one part of a message may have */
+    int cut;               /* the dim along which replicas share the work, -1 for none (0-d) */
     /* Sets of axes, bit a for axis a. */
     uint32_t s_split, s_free, s_fold, d_split, d_free, d_fold;
     int64_t s_replicas, s_terms, d_replicas; /* products of the sizes of s_free, s_fold, d_free */
@@ -98,10 +99,11 @@ int emit_part_temp_in(const struct job *j, uint32_t buf, const struct span *whol
 int emit_temp(const struct job *j, int dtype, const struct span *box, uint32_t *buf);
 int emit_identity(const struct job *j); /* fills the destination slots of this rank that must hold an identity */
 
-/* ---- direct.c, fold.c: the passes ---- */
+/* ---- direct.c, fold.c, boxed.c: the passes ---- */
 
 int lower_direct(const struct job *j); /* no folds: every element has one term */
 int lower_fold(const struct job *j);
+int lower_boxed(const struct job *j); /* one side is boxes, or both are */
 /* Lowers what a piece of the source and a piece of the destination have in common, or a part of it; each element has
  * one term. s and t are the mesh positions of the pieces with all other coordinates 0. slots: this rank is the
  * destination, and these are its slots; NULL: it is the source. s_piece: the source's coordinate along the cut dim. */

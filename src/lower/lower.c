@@ -39,6 +39,17 @@ static int check_move(const weft_move *m, size_t i)
                          "lower: %s has two different shapes: %s -> %s (a move cannot reshape or transpose)",
                          who(m, i, name), a, b);
     }
+    if (m->src->boxes || m->dst->boxes)
+        for (int side = 0; side < 2; side++) {
+            const weft_layout *l = side ? m->dst : m->src;
+            bool ghosts = false;
+            for (int d = 0; d < l->ndim; d++)
+                ghosts = ghosts || l->dim[d].lo || l->dim[d].hi;
+            if (l->nfolds || ghosts)
+                return error_set(WEFT_EUNSUPPORTED,
+                                 "lower: %s: one side is boxes, and the %s has %s: move it to a layout without first",
+                                 who(m, i, name), side ? "destination" : "source", l->nfolds ? "folds" : "ghosts");
+        }
     if (!dtype_castable(m->src->dtype, m->dst->dtype))
         return error_set(WEFT_EINVAL,
                          "lower: %s: there is no cast from %s to %s, because a real number has no imaginary "
@@ -120,15 +131,19 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
         rc = job_open(&j, d, m, o->machine);
     if (rc)
         return rc;
-    recognise(m->src, m->dst, &r);
+    bool boxes = m->src->boxes || m->dst->boxes;
+    if (boxes)
+        r = (struct recognised){.kind = "reshard"};
+    else
+        recognise(m->src, m->dst, &r);
     note(&t->kind, r.kind);
-    const struct row *row;
-    rc = rows_choose(&j, &r, o, &row);
+    const struct row *row = NULL;
+    rc = boxes && !o->algorithm ? 0 : rows_choose(&j, &r, o, &row);
     if (rc)
         return rc;
     note(&t->algorithm, row ? row->name : "direct");
     int64_t before = d->received;
-    rc = row ? row->lower(&j, &r) : j.fold ? lower_fold(&j) : lower_direct(&j);
+    rc = row ? row->lower(&j, &r) : boxes ? lower_boxed(&j) : j.fold ? lower_fold(&j) : lower_direct(&j);
     if (rc)
         return rc;
     /* The general lowering meets the bound: what it receives is this rank's share. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "layout/layout.h"
 #include "plan/plan.h"
 
 /* The parts that a step writes. */
@@ -39,6 +40,9 @@ void plan_boxes_next(const weft_plan *p, const struct plan_step *st, struct plan
     size_t i = at->box++;
     memset(out, 0, sizeof *out);
     out->tensor = p->bufs[part->buf].tensor;
+    const struct box_list *list = plan_side(p, part->buf)->boxes;
+    size_t box = list ? plan_side_box(p, part->buf) : 0;
+    int64_t slot = list ? list->offset[box] : 0;
     for (int d = plan_ndim(p, part) - 1; d >= 0; d--) {
         const struct plan_run *run = &p->runs[part->runs + (uint32_t)d];
         const struct plan_spot *spot = &p->spots[part->spots + (uint32_t)d];
@@ -47,6 +51,12 @@ void plan_boxes_next(const weft_plan *p, const struct plan_step *st, struct plan
         out->box.at[d] = run->at + turn * run->step;
         out->box.len[d] = run->len;
         out->box.local[d] = spot->to + turn * spot->tostep;
+        if (list)
+            slot += out->box.local[d] * list->stride[box * (size_t)list->ndim + (size_t)d];
+    }
+    if (list) {
+        memset(out->box.local, 0, sizeof out->box.local);
+        out->box.local[0] = slot;
     }
 }
 

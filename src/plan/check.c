@@ -55,10 +55,12 @@ static int check_side(const weft_plan *p, size_t i, enum plan_space space)
                      : 0;
     if (!holds)
         return check_refuse("tensor %zu: a buffer for its %s, which rank %d does not hold", i, side, (int)p->rank);
-    if (buf >= p->nbufs)
+    size_t n = plan_side_bufs(p, (uint32_t)i, src);
+    if (buf >= p->nbufs || n > p->nbufs - buf)
         return check_refuse("tensor %zu: %s buffer %" PRIu32 ", there are %zu", i, side, buf, p->nbufs);
-    if (p->bufs[buf].space != space || p->bufs[buf].tensor != i)
-        return check_refuse("tensor %zu: buffer %" PRIu32 " is not its %s", i, buf, side);
+    for (size_t k = 0; k < n; k++)
+        if (p->bufs[buf + k].space != space || p->bufs[buf + k].tensor != i)
+            return check_refuse("tensor %zu: buffer %zu is not its %s", i, buf + k, side);
     return 0;
 }
 
@@ -111,7 +113,8 @@ static int check_side_buf(const weft_plan *p, size_t i)
     const struct plan_buf *b = &p->bufs[i];
     const struct plan_tensor *t = &p->tensors[b->tensor];
     const weft_layout *l = b->space == PLAN_SRC ? t->src : t->dst;
-    if ((b->space == PLAN_SRC ? t->src_buf : t->dst_buf) != i)
+    size_t first = b->space == PLAN_SRC ? t->src_buf : t->dst_buf;
+    if (i < first || i - first >= plan_side_bufs(p, b->tensor, b->space == PLAN_SRC))
         return check_refuse("buffer %zu: tensor %" PRIu32 " has another buffer on that side", i, b->tensor);
     if (b->offset != 0)
         return check_refuse("buffer %zu: offset %" PRId64 " outside the scratch", i, b->offset);
@@ -122,6 +125,9 @@ static int check_side_buf(const weft_plan *p, size_t i)
     int err = weft_layout_local(l, p->rank, &local);
     if (err)
         return err;
+    if (l->boxes)
+        for (size_t d = 0, box = plan_side_box(p, (uint32_t)i), n = t->ndim; d < n; d++)
+            local.shape[d] = l->boxes->len[box * n + d];
     for (int d = 0; d < t->ndim; d++)
         if (p->shapes[b->shape + (size_t)d] != local.shape[d])
             return check_refuse("buffer %zu: dim %d is %" PRId64 " long, its layout gives rank %d %" PRId64, i, d,

@@ -73,7 +73,9 @@ struct plan_step {
 struct plan_tensor {
     const weft_layout *src, *dst; /* references that plan_free drops */
     uint32_t name;                /* index into names, a zero-terminated text */
-    uint32_t src_buf, dst_buf;    /* index into bufs, or PLAN_NONE if this rank is not in that mesh */
+    uint32_t src_buf, dst_buf;    /* index into bufs, or PLAN_NONE if this rank is not in that mesh. Of a side that is
+                                     boxes: the first of as many bufs as this rank has boxes, each with the shape of
+                                     its box, and all of them in the same memory */
     uint8_t ndim;
 };
 #define PLAN_NONE UINT32_MAX
@@ -106,6 +108,21 @@ static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
 {
     return p->tensors[p->bufs[part->buf].tensor].ndim;
 }
+
+/* The side that a buffer belongs to, and, if that side is boxes, which box of the list the buffer is; not for TEMP. */
+const weft_layout *plan_side(const weft_plan *p, uint32_t buf);
+size_t plan_side_box(const weft_plan *p, uint32_t buf);
+/* How many buffers a tensor has on a side of this rank, and whether they are boxes. */
+size_t plan_side_bufs(const weft_plan *p, uint32_t tensor, bool src);
+bool plan_side_is_boxes(const weft_plan *p, uint32_t tensor, bool src);
+/* Where a buffer that is a box is in the rank's memory: its first element and its strides, in elements. */
+struct plan_side_place {
+    int64_t offset;
+    const int64_t *stride;
+};
+struct plan_side_place plan_side_place(const weft_plan *p, uint32_t buf);
+/* Elements of the rank's memory for a side: as far as its buffers reach. */
+int64_t plan_side_room(const weft_plan *p, uint32_t tensor, bool src);
 
 int plan_dst_dtype(const weft_plan *p, uint32_t tensor); /* of the tensor's destination */
 

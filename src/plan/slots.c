@@ -13,8 +13,16 @@ static int by_slot(const void *a, const void *b)
 
 int plan_slots(const weft_plan *p, uint32_t buf, int dim, size_t most, struct plan_slots **out, size_t *n)
 {
-    const struct plan_tensor *t = &p->tensors[p->bufs[buf].tensor];
-    const weft_layout *l = p->bufs[buf].space == PLAN_SRC ? t->src : t->dst;
+    const weft_layout *l = plan_side(p, buf);
+    if (l->boxes) {
+        size_t k = plan_side_box(p, buf) * (size_t)l->ndim + (size_t)dim;
+        *n = 1;
+        *out = malloc(sizeof **out);
+        if (!*out)
+            return error_nomem();
+        **out = (struct plan_slots){0, l->boxes->len[k], l->boxes->at[k]};
+        return 0;
+    }
     struct arena arena = {0};
     struct runs runs = {.arena = &arena};
     struct plan_slots *v = NULL;

@@ -20,6 +20,8 @@
 static int check_layout(const char *call, const char *name, const weft_layout *l)
 {
     bool ghosts = false;
+    if (l->boxes)
+        return error_set(WEFT_EUNSUPPORTED, "%s: tensor '%s': a layout of boxes cannot be on the bus yet", call, name);
     for (int d = 0; d < l->ndim; d++)
         ghosts = ghosts || l->dim[d].lo || l->dim[d].hi;
     if (l->nfolds || ghosts)

@@ -1,6 +1,6 @@
 /* weft_layout_parse on any text. What is refused is shown with a caret under it; what is taken is
  * printed and parsed to the same, described and made again, asked for buffers, boxes and pieces, and has a dual
- * or a reason. */
+ * or a reason. Boxes are also asked for one by one, and flattened. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -165,6 +165,41 @@ static void check_owner(const weft_layout *l, int dim, int64_t at)
     arena_free(&arena);
 }
 
+/* Each box is inside the tensor and inside its rank's buffer, and is found in the index; the list has as many elements
+ * if all dims are joined. */
+static int is_box(void *arg, uint32_t box)
+{
+    return box == *(uint32_t *)arg;
+}
+
+static void check_boxes(const weft_layout *l)
+{
+    const struct box_list *b = l->boxes;
+    int64_t all = 1, elements = 0, flat = 0;
+    for (int d = 0; d < l->ndim; d++)
+        all *= l->dim[d].extent;
+    for (size_t i = 0; i < b->holders; i++)
+        for (size_t k = b->first[i]; k < b->first[i + 1]; k++) {
+            struct box_region r = box_region_of(b, k);
+            uint32_t box = (uint32_t)k;
+            size_t n = (size_t)l->ndim;
+            must(b->rank[k] == mesh_rank(l, (int64_t)i) && b->offset[k] >= 0);
+            must(b->offset[k] + box_list_span(l->ndim, r.len, b->stride + k * n) <= b->room[i]);
+            for (size_t d = 0; d < n; d++)
+                must(r.at[d] >= 0 && r.len[d] > 0 && r.at[d] + r.len[d] <= l->dim[d].extent);
+            must(box_index_at(b, &b->index, &r, is_box, &box) == 1);
+            elements += box_region_count(l->ndim, &r);
+        }
+    must(b->shared || (elements == all) == !b->gaps);
+    weft_layout *one = NULL;
+    if (all > 4096 || weft_layout_reshape(l, 1, &all, &one))
+        return;
+    for (size_t k = 0; k < one->boxes->n; k++)
+        flat += one->boxes->len[k];
+    must(flat == elements && one->boxes->shared == b->shared);
+    weft_layout_free(one);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -182,7 +217,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_text(l);
     check_struct(l);
     check_dual(l);
-    if (is_cheap(l)) {
+    if (l->boxes) {
+        check_boxes(l);
+    } else if (is_cheap(l)) {
         int ranks[] = {0, mesh_rank(l, 0), mesh_rank(l, l->mesh / 2), l->nranks - 1, l->nranks, INT32_MAX};
         for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
             check_rank(l, ranks[i]);

@@ -252,6 +252,12 @@ static int run_once(struct check *c, struct runner *runner, int64_t seed, struct
     return runner_agree(&c->place, code, why);
 }
 
+static bool is_boxes(const weft_layout *l)
+{
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+    return !weft_layout_describe(l, &desc) && desc.boxes;
+}
+
 int check_pair(const char *src, const char *dst, const struct check_opts *opts, struct check_result *out,
                struct failure *why)
 {
@@ -265,6 +271,12 @@ int check_pair(const char *src, const char *dst, const struct check_opts *opts, 
                      : runner_place(opts->url, c.pair.world, &c.place, why);
     if (code)
         goto out;
+    if (is_boxes(c.pair.src) || is_boxes(c.pair.dst)) {
+        code = failure_set(
+            why, CLI_BAD,
+            "check computes what a mesh holds, and not what boxes hold: weft plan lowers and verifies them");
+        goto out;
+    }
     runner.window = !opts->private && (c.place.processes || opts->job);
     c.pair.world = out->world = c.place.ranks;
     code = lower_and_verify(&c, out, why);

@@ -105,7 +105,7 @@ static int views_of(struct mirror *m, const weft_view *src, const weft_view *dst
             if (!v)
                 continue;
             *to = *from = *v;
-            if (v->strides) {
+            if (v->strides && !plan_side_is_boxes(p, t, !side)) {
                 int64_t *strides = m->strides + (2 * t + (uint32_t)side) * WEFT_MAX_DIMS;
                 memcpy(strides, v->strides, p->tensors[t].ndim * sizeof *strides);
                 to->strides = from->strides = strides;
@@ -192,15 +192,29 @@ static int add_task(struct device_queue *q, int loops, const int64_t *n, const i
     return device_queue_add(q, &task);
 }
 
+/* Where a buffer begins in the caller's view, in bytes. */
+static uint64_t box_at(const weft_plan *p, uint32_t buf)
+{
+    const struct plan_buf *b = &p->bufs[buf];
+    if (!plan_side_is_boxes(p, b->tensor, b->space == PLAN_SRC))
+        return 0;
+    return (uint64_t)plan_side_place(p, buf).offset * weft_dtype_size(b->dtype);
+}
+
 /* The whole source. */
 static int add_source(struct mirror *m, uint32_t tensor, const struct program *p)
 {
     const weft_plan *plan = m->plan;
     const struct plan_tensor *pt = &plan->tensors[tensor];
-    const struct plan_buf *b = &plan->bufs[pt->src_buf];
     const char *from = m->src_from[tensor].data;
-    return add_task(m->in, pt->ndim, plan->shapes + b->shape, p->places[pt->src_buf].stride, b->dtype,
-                    for_mirror(m, from), for_caller(m, from));
+    int err = 0;
+    for (uint32_t i = pt->src_buf, n = (uint32_t)plan_side_bufs(plan, tensor, true); n && !err; i++, n--) {
+        const struct plan_buf *b = &plan->bufs[i];
+        uint64_t first = box_at(plan, i);
+        err = add_task(m->in, pt->ndim, plan->shapes + b->shape, p->places[i].stride, b->dtype,
+                       for_mirror(m, from) + first, for_caller(m, from) + first);
+    }
+    return err;
 }
 
 /* A part that a step writes. */
@@ -213,6 +227,7 @@ static int add_part(struct mirror *m, const struct program *p, const struct plan
         return 0;
     int64_t n[MEMORY_LOOPS], stride[MEMORY_LOOPS], first;
     int loops = shape_loops(plan, part, p->places[part->buf].stride, n, stride, &first);
+    first += (int64_t)box_at(plan, part->buf);
     const char *to = (const char *)v->data;
     return add_task(m->out, loops, n, stride, b->dtype, for_caller(m, to) + (uint64_t)first,
                     for_mirror(m, to) + (uint64_t)first);

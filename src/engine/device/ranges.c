@@ -10,7 +10,9 @@ bool ranges_extent(const weft_plan *p, uint32_t tensor, const weft_view *v, bool
     int64_t size = (int64_t)weft_dtype_size(b->dtype), bytes = size;
     for (int d = 0; d < ndim; d++)
         bytes *= shape[d];
-    if (bytes && v->strides)
+    if (plan_side_is_boxes(p, tensor, !written))
+        bytes = size * plan_side_room(p, tensor, !written);
+    else if (bytes && v->strides)
         bytes = view_extent(ndim, shape, v->strides, size);
     *out = (struct range){v->data, (char *)v->data + bytes, 0};
     return bytes > 0;

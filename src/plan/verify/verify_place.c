@@ -22,6 +22,8 @@ struct places {
     uint32_t *writer, *origin, **others; /* of this rank's parts */
     struct arena arena;
     struct map **src, **dst; /* one for each tensor, made when it is first needed */
+    struct map box;          /* of a buffer that is a box */
+    struct run box_run[WEFT_MAX_DIMS];
     /* Written parts, by buffer (newest first) and by hash. */
     uint32_t *head, *older, *nwritten;
     uint32_t *table;
@@ -60,12 +62,29 @@ int verify_place_within(const struct run *r, const struct run *list, size_t n, s
     return same < 0 ? (int)same : same == r->n * r->len;
 }
 
-/* The positions and places of this rank's buffer on one side. For a source only what may be read. */
-static int map_of(struct places *x, uint32_t tensor, bool src, struct map **out)
+/* The buffer of a box has its positions, from place 0 on. The map is that of the last box that was asked for. */
+static int map_of_box(struct places *x, const struct box_list *b, size_t box, struct map **out)
 {
+    *out = &x->box;
+    for (int d = 0; d < b->ndim; d++) {
+        size_t k = box * (size_t)b->ndim + (size_t)d;
+        x->box_run[d] = (struct run){.at = b->at[k], .len = b->len[k], .n = 1};
+        x->box.dim[d] = (struct runs){.v = &x->box_run[d], .n = 1, .cap = 1};
+        x->box.inner[d] = (struct runs){0};
+    }
+    return 0;
+}
+
+/* The positions and places of this rank's buffer on one side. For a source only what may be read. */
+static int map_of(struct places *x, uint32_t buf, struct map **out)
+{
+    uint32_t tensor = x->p->bufs[buf].tensor;
+    bool src = x->p->bufs[buf].space == PLAN_SRC;
     struct map **m = src ? &x->src[tensor] : &x->dst[tensor];
     const struct verify_tensor *t = &x->v->tensors[tensor];
     const weft_layout *l = src ? t->src : t->dst;
+    if (l->boxes)
+        return map_of_box(x, l->boxes, plan_side_box(x->p, buf), out);
     int64_t index = mesh_index(l, (int)x->r);
     if (!*m) {
         *m = verify_alloc(&x->arena, 1, sizeof **m);
@@ -106,7 +125,7 @@ static bool has_corner(struct places *x, const struct plan_part *part, const wef
 static int check_side(struct places *x, size_t s, const struct plan_part *part, bool src)
 {
     struct map *m;
-    int rc = map_of(x, verify_buf(x->p, part)->tensor, src, &m);
+    int rc = map_of(x, part->buf, &m);
     for (int d = 0; d < plan_ndim(x->p, part) && !rc; d++) {
         struct run r = verify_run_of(x->p, part, d);
         int in = verify_place_within(&r, m->dim[d].v, m->dim[d].n, &x->v->work);
@@ -362,15 +381,83 @@ static int64_t count_cells(const struct map *m, int ndim, bool faces)
     return cells + beside;
 }
 
-static int check_dst(struct places *x, uint32_t tensor)
+struct uncovered {
+    const struct box_list *src;
+    struct box_regions left;
+};
+
+static int take_covered(void *arg, uint32_t box)
 {
-    uint32_t buf = x->p->tensors[tensor].dst_buf, *parts;
+    struct uncovered *u = arg;
+    struct box_region r = box_region_of(u->src, box);
+    return box_region_without(u->src->ndim, &u->left, &r);
+}
+
+/* If the source has gaps: adds to the boxes that were written those that no box of the source has. */
+static int add_gaps(struct places *x, uint32_t buf, struct verify_boxes *b)
+{
+    const struct verify_tensor *t = &x->v->tensors[x->p->bufs[buf].tensor];
+    if (!t->src->boxes || !t->src->boxes->gaps)
+        return 0;
+    struct map *m;
+    struct uncovered u = {.src = t->src->boxes, .left = {.arena = &x->arena}};
+    struct runs pieces[WEFT_MAX_DIMS];
+    int rc = map_of(x, buf, &m);
+    /* A mesh's piece may be several boxes: each product of its runs, repetition by repetition. */
+    size_t all = 1;
+    for (int d = 0; d < b->ndim && !rc; d++) {
+        pieces[d] = (struct runs){.arena = &x->arena};
+        for (size_t i = 0; i < m->dim[d].n && !rc; i++)
+            for (int64_t k = 0; k < m->dim[d].v[i].n && !rc; k++) {
+                const struct run *r = &m->dim[d].v[i];
+                rc = runs_add(
+                    &pieces[d],
+                    (struct run){.at = r->at + k * r->step, .len = r->len, .n = 1, .to = r->to + k * r->tostep});
+            }
+        all *= pieces[d].n;
+    }
+    struct run *run = NULL;
+    size_t n = b->n, cap = 0, dims = (size_t)b->ndim;
+    for (size_t i = 0; i < all && !rc; i++) {
+        struct box_region r;
+        int64_t shift[WEFT_MAX_DIMS];
+        size_t rest = i;
+        for (size_t d = 0; d < dims; d++) {
+            const struct run *p = &pieces[d].v[rest % pieces[d].n];
+            rest /= pieces[d].n;
+            r.at[d] = p->at;
+            r.len[d] = p->len;
+            shift[d] = p->to - p->at;
+        }
+        u.left.n = 0;
+        rc = box_region_add(&u.left, &r);
+        if (!rc)
+            rc = box_index_at(u.src, &u.src->index, &r, take_covered, &u);
+        if (!rc && n + u.left.n > cap) {
+            cap = 2 * (n + u.left.n);
+            struct run *more = verify_alloc(&x->arena, cap * dims + 1, sizeof *more);
+            if (!more)
+                return WEFT_ENOMEM;
+            memcpy(more, run ? run : b->run, n * dims * sizeof *more);
+            run = more;
+        }
+        for (size_t k = 0; k < u.left.n && !rc; k++, n++)
+            for (size_t d = 0; d < dims; d++)
+                run[n * dims + d] = (struct run){
+                    .at = u.left.v[k].at[d], .len = u.left.v[k].len[d], .n = 1, .to = u.left.v[k].at[d] + shift[d]};
+    }
+    if (!rc && run)
+        *b = (struct verify_boxes){b->ndim, n, run};
+    return rc;
+}
+
+static int check_dst(struct places *x, uint32_t tensor, uint32_t buf)
+{
+    uint32_t *parts;
     int64_t cells, cell[WEFT_MAX_DIMS] = {0};
     struct map *m;
     struct verify_boxes b;
-    if (buf == PLAN_NONE)
-        return 0;
-    int rc = map_of(x, tensor, false, &m);
+    int rc = map_of(x, buf, &m);
     if (rc)
         return rc;
     const struct runs *inner = x->v->tensors[tensor].dst->faces ? m->inner : NULL;
@@ -379,9 +466,15 @@ static int check_dst(struct places *x, uint32_t tensor)
     if (x->nwritten[buf] == 1 ? x->p->parts[head].count == cells : x->nwritten[buf] == 0 && cells == 0)
         return 0; /* one part has all of it, at the right place */
     rc = boxes_of(x, buf, &b, &parts);
+    size_t written = b.n;
+    if (!rc)
+        rc = add_gaps(x, buf, &b);
     if (!rc)
         rc = verify_cover(&b, m->dim, inner, cell);
-    return rc ? rc < 0 ? rc : 0 : refuse_cell(x, tensor, m, &b, parts, cell);
+    if (rc)
+        return rc < 0 ? rc : 0;
+    b.n = written;
+    return refuse_cell(x, tensor, m, &b, parts, cell);
 }
 
 struct clash {
@@ -443,8 +536,9 @@ int verify_place(struct verify *v, size_t r)
     int rc = places_init(&x);
     for (size_t s = 0; s < x.p->nsteps && !rc; s++)
         rc = check_step(&x, s);
-    for (size_t t = 0; t < x.p->ntensors && !rc; t++)
-        rc = check_dst(&x, (uint32_t)t);
+    for (uint32_t t = 0; t < x.p->ntensors && !rc; t++)
+        for (size_t k = 0; k < plan_side_bufs(x.p, t, false) && !rc; k++)
+            rc = check_dst(&x, t, x.p->tensors[t].dst_buf + (uint32_t)k);
     for (size_t b = 0; b < x.p->nbufs && !rc; b++)
         rc = check_temp(&x, (uint32_t)b);
     arena_free(&x.arena);
