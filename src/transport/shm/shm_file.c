@@ -128,6 +128,5 @@ int shm_file_attach(struct shm_link *l)
         return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
     }
     l->base.group = (struct core_group *)(void *)(l->home->map + l->home->head->core);
-    l->home->head->process[l->base.rank].map = (uintptr_t)l->home->map;
     return 0;
 }

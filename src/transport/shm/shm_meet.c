@@ -3,8 +3,13 @@
  * also binds the group's own name. It is the host until all are there: it makes the file and hands it to each rank that
  * connects. The kernel drops abstract names with the process, so nothing is left behind, also if a rank is killed.
  *
- *   rank: HELLO    host: WELCOME with the file, or REFUSED
+ *   rank: HELLO    host: nothing, or REFUSED
  *   rank: READY    host: closes the connection when all ranks are ready, and has set the word `formed` in the file
+ *
+ * A rank gets the file by another connection, as soon as it has said HELLO. Its socket is made by the host. Who answers
+ * there hands over the file and the socket itself (WELCOME), and so the rank that gets it can answer others. Each rank
+ * answers FAN of them at most: no rank sends more messages if there are more ranks. Only a host without such a socket
+ * sends WELCOME to all itself.
  *
  * Ranks that say different sizes are all refused: see disagree().
  *
@@ -34,19 +39,22 @@
 #include "transport/shm/shm.h"
 
 enum kind { HELLO = 1, WELCOME, REFUSED, READY, BYE };
-#define PROTOCOL (UINT32_C(0x776a0000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
+#define PROTOCOL (UINT32_C(0x776b0000) | (uint32_t)sizeof(struct core_rank)) /* changes with the layout of the core */
 #define DISAGREE_NS \
     INT64_C(1000000000)             /* after ranks have disagreed: for how long the host tells those that still come */
 #define CLAIM_NS INT64_C(100000000) /* for how long a rank that is taken is tried again: its process may be ending */
 #define LOOKS 8                     /* of the ranks that did not come: how many are looked for elsewhere */
-#define SPARE_FILES 5               /* beside those for connections */
-#define EVENTS 64                   /* of connections that are looked at together */
-#define AGAIN 1                     /* not an error: try to find the group once more */
+#define SPARE_FILES 6               /* beside those for connections */
+#define HANDS "weft-file:" /* before the host's process and the name of its group: where the file is given out */
+#define FAN 8              /* ranks that a rank gives the file to */
+#define AGAIN_NS INT64_C(2000000000) /* after that the host gives it to FAN more */
+#define ASK_MS 200                   /* a rank that does not get the file within this time asks again */
+#define EVENTS 64                    /* of connections that are looked at together */
+#define AGAIN 1                      /* not an error: try to find the group once more */
 
 struct message {
     uint32_t protocol, kind;
     int32_t rank, size, code;
-    uint64_t start; /* of the process; the kernel says its number */
     int64_t pid;
     char text[SHM_SAID];
 };
@@ -61,6 +69,8 @@ struct host {
     struct shm_link *link;
     const struct transport_ask *ask;
     int listener;
+    int hands;  /* where the file is given out; -1: this rank sends it to all by itself */
+    int handed; /* to how many ranks it has given it */
     int *peers; /* connections; -1: none */
     bool *ready;
     int nready;
@@ -83,20 +93,47 @@ static socklen_t address(const struct shm_link *l, int rank, struct sockaddr_un 
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* Where the ranks that this host gathers get the file. */
+static socklen_t address_of_hands(const struct shm_link *l, int64_t host, struct sockaddr_un *a)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, HANDS "%lld:%s", (long long)host, l->name);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
 static int new_socket(void)
 {
     return forks_own(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /* Makes a listening socket, or returns a negative errno. */
+static int listen_on(const struct sockaddr_un *a, socklen_t n, int backlog)
+{
+    int fd = new_socket();
+    if (fd < 0)
+        return -errno;
+    if (bind(fd, (const struct sockaddr *)a, n) || listen(fd, backlog)) {
+        int err = errno;
+        forks_close(fd);
+        return -err;
+    }
+    return fd;
+}
+
 static int listen_at(const struct shm_link *l, int rank)
 {
     struct sockaddr_un a;
     socklen_t n = address(l, rank, &a);
+    return listen_on(&a, n, rank < 0 ? l->base.size + 16 : 1);
+}
+
+static int connect_with(const struct sockaddr_un *a, socklen_t n, struct ucred *who)
+{
+    socklen_t len = sizeof *who;
     int fd = new_socket();
     if (fd < 0)
         return -errno;
-    if (bind(fd, (struct sockaddr *)&a, n) || listen(fd, rank < 0 ? l->base.size + 16 : 1)) {
+    if (connect(fd, (const struct sockaddr *)a, n) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len)) {
         int err = errno;
         forks_close(fd);
         return -err;
@@ -107,16 +144,8 @@ static int listen_at(const struct shm_link *l, int rank)
 static int connect_to(const struct shm_link *l, int rank, struct ucred *who)
 {
     struct sockaddr_un a;
-    socklen_t n = address(l, rank, &a), len = sizeof *who;
-    int fd = new_socket();
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, (struct sockaddr *)&a, n) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &len)) {
-        int err = errno;
-        forks_close(fd);
-        return -err;
-    }
-    return fd;
+    socklen_t n = address(l, rank, &a);
+    return connect_with(&a, n, who);
 }
 
 static int socket_error(const struct shm_link *l, int err)
@@ -166,38 +195,42 @@ static bool has_formed(const struct shm_link *l)
 
 /* ---- messages ---- */
 
-/* Errors are ignored: the next read finds out whether the other end is gone. */
-static void tell(int fd, const struct message *m, int file)
+/* False: the message was not sent. Most callers ignore it: the next read finds out whether the other end is gone.
+ * files: the first n of two are sent. */
+static bool tell(int fd, const struct message *m, const int files[2], size_t n)
 {
     struct iovec part = {.iov_base = (void *)(uintptr_t)m, .iov_len = sizeof *m};
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
     struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1};
-    if (file >= 0) {
+    if (n) {
         h.msg_control = control;
-        h.msg_controllen = sizeof control;
+        h.msg_controllen = CMSG_SPACE(n * sizeof(int));
         struct cmsghdr *c = CMSG_FIRSTHDR(&h);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof file);
-        memcpy(CMSG_DATA(c), &file, sizeof file);
+        c->cmsg_len = CMSG_LEN(n * sizeof(int));
+        memcpy(CMSG_DATA(c), files, n * sizeof(int));
     }
-    while (sendmsg(fd, &h, MSG_NOSIGNAL) < 0 && errno == EINTR) {
-    }
+    ssize_t sent;
+    do
+        sent = sendmsg(fd, &h, MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    return sent >= 0;
 }
 
 static void say(int fd, enum kind kind, const char *text)
 {
     struct message m = {.protocol = PROTOCOL, .kind = kind};
     snprintf(m.text, sizeof m.text, "%s", text);
-    tell(fd, &m, -1);
+    tell(fd, &m, NULL, 0);
 }
 
-/* Returns 1 if a message has come: *m, and if it carries a file *file, which is -EMFILE if this process could not take
- * it. Returns 0 if the other end is closed, -1 if nothing has come. */
-static int hear(int fd, struct message *m, int *file)
+/* Returns 1 if a message has come: *m, and the files that it carries, of which the first is -EMFILE if this process
+ * could not take it. Returns 0 if the other end is closed, -1 if nothing has come. files: two, or NULL. */
+static int hear(int fd, struct message *m, int *files)
 {
     struct iovec part = {.iov_base = m, .iov_len = sizeof *m};
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
     struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     ssize_t n;
     do /* if the other end closed before it had read all, ECONNRESET is reported once, before its last message */
@@ -207,19 +240,53 @@ static int hear(int fd, struct message *m, int *file)
         return errno == EAGAIN ? -1 : 0;
     struct cmsghdr *c = n ? CMSG_FIRSTHDR(&h) : NULL;
     if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-        int got;
-        memcpy(&got, CMSG_DATA(c), sizeof got);
-        if (file)
-            *file = got;
-        else
-            close(got);
-    } else if (n && file && h.msg_flags & MSG_CTRUNC) {
-        *file = -EMFILE;
+        int got[2];
+        size_t many = c->cmsg_len < CMSG_LEN(sizeof got) ? 1 : 2;
+        memcpy(got, CMSG_DATA(c), many * sizeof *got);
+        for (size_t i = 0; i < many; i++)
+            if (files)
+                files[i] = got[i];
+            else
+                close(got[i]);
+    } else if (n && files && h.msg_flags & MSG_CTRUNC) {
+        files[0] = -EMFILE;
     }
     if (n != (ssize_t)sizeof *m)
         memset(m, 0, sizeof *m); /* from another program, or another version of weft */
     m->text[sizeof m->text - 1] = 0;
     return n > 0;
+}
+
+/* ---- giving out the file ---- */
+
+/* The number of the socket for the file in an epoll; those of connections are ranks, and that of the host's socket
+ * comes after the last rank. */
+static uint32_t number_of_hands(const struct shm_link *l)
+{
+    return (uint32_t)l->base.size + 1;
+}
+
+/* Of all ranks that wait for somebody who asks for the file, the system wakes one. */
+static bool attend_to_hands(const struct shm_link *l, int events, int hands)
+{
+    struct epoll_event what = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u32 = number_of_hands(l)};
+    return !epoll_ctl(events, EPOLL_CTL_ADD, hands, &what);
+}
+
+/* Gives the file to a rank that asks for it. When this rank has given it to FAN others, they do it. */
+static void hand_out(const struct shm_link *l, int host, int events, int hands, int *handed)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    int fd = accept4(hands, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) && who.uid == geteuid())
+        *handed += tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = host},
+                        (const int[2]){l->home->file, hands}, 2);
+    close(fd);
+    if (*handed >= FAN)
+        epoll_ctl(events, EPOLL_CTL_DEL, hands, NULL);
 }
 
 /* ---- the host ---- */
@@ -268,11 +335,18 @@ static void forget(struct host *h, int rank)
     h->ready[rank] = false;
 }
 
+/* Ranks to which this one has given the file may have stopped or left, before they could give it to others. */
+static void hand_out_again(struct host *h)
+{
+    if (h->hands >= 0 && h->handed >= FAN && attend_to_hands(h->link, h->events, h->hands))
+        h->handed = 0;
+}
+
 static void refuse(int fd, int code, const char *text)
 {
     struct message m = {.protocol = PROTOCOL, .kind = REFUSED, .code = code};
     snprintf(m.text, sizeof m.text, "%s", text);
-    tell(fd, &m, -1);
+    tell(fd, &m, NULL, 0);
 }
 
 /* number: of the rank, or of ranks for the listener */
@@ -330,14 +404,15 @@ static int admit(struct host *h)
                  h->link->name, m.rank, m.size, h->link->base.rank, h->link->base.size);
         return error_set(WEFT_EMISMATCH, "%s", h->differ);
     }
-    h->link->home->head->process[m.rank] = (struct shm_process){.pid = who.pid, .start = m.start};
     err = attend_to(h, fd, m.rank);
     if (err) {
         forks_close(fd);
         return err;
     }
     h->peers[m.rank] = fd;
-    tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank}, h->link->home->file);
+    if (h->hands < 0)
+        tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = h->link->base.rank},
+             (const int[2]){h->link->home->file, -1}, 1);
     return 0;
 }
 
@@ -409,11 +484,17 @@ static int disagree(struct host *h, int64_t until)
 static int gather(struct host *h, int64_t until)
 {
     int size = h->link->base.size;
+    int64_t again = core_now() + AGAIN_NS;
     while (h->nready < size - 1) {
         struct epoll_event what[EVENTS];
         int wait = wait_ms(h->ask, until);
         if (h->link->ended >= 0 && wait > ENDED_LOOK_MS)
             wait = ENDED_LOOK_MS;
+        if (core_now() >= again) {
+            hand_out_again(h);
+            again = core_now() + AGAIN_NS;
+        }
+        wait = wait < AGAIN_NS / 1000000 ? wait : (int)(AGAIN_NS / 1000000);
         int n = epoll_wait(h->events, what, EVENTS, wait);
         if (n < 0 && errno != EINTR)
             return socket_error(h->link, errno);
@@ -422,6 +503,8 @@ static int gather(struct host *h, int64_t until)
             int r = (int)what[i].data.u32;
             if (r == size)
                 err = admit(h);
+            else if (r > size)
+                hand_out(h->link, h->link->base.rank, h->events, h->hands, &h->handed);
             else if (h->peers[r] >= 0)
                 err = attend(h, r);
         }
@@ -446,10 +529,23 @@ static void come_in(struct shm_link *l)
     transport_link_enter(&l->base);
 }
 
+/* Without a socket, or a system that wakes one rank of many, the host sends the file to all. */
+static int open_hands(const struct host *h)
+{
+    struct sockaddr_un a;
+    socklen_t n = address_of_hands(h->link, getpid(), &a);
+    int fd = listen_on(&a, n, h->link->base.size + 16);
+    if (fd >= 0 && !attend_to_hands(h->link, h->events, fd)) {
+        forks_close(fd);
+        fd = -1;
+    }
+    return fd < 0 ? -1 : fd;
+}
+
 static int host(struct shm_link *l, const struct transport_ask *ask, int listener, int64_t until)
 {
     size_t size = (size_t)l->base.size;
-    struct host h = {.link = l, .ask = ask, .listener = listener, .events = -1};
+    struct host h = {.link = l, .ask = ask, .listener = listener, .hands = -1, .events = -1};
     h.peers = malloc(size * sizeof *h.peers);
     h.ready = calloc(size, sizeof *h.ready);
     for (size_t r = 0; h.peers && r < size; r++)
@@ -469,6 +565,7 @@ static int host(struct shm_link *l, const struct transport_ask *ask, int listene
         err = shm_file_create(l);
     if (!err) {
         come_in(l);
+        h.hands = open_hands(&h);
         err = gather(&h, until);
         if (!err && !form(l, true))
             err = has_ended(l, ask, -1);
@@ -479,6 +576,8 @@ static int host(struct shm_link *l, const struct transport_ask *ask, int listene
             shm_file_unmap(l);
     }
     forks_close(listener);
+    if (h.hands >= 0)
+        forks_close(h.hands);
     if (h.events >= 0)
         forks_close(h.events);
     free(h.peers);
@@ -488,10 +587,13 @@ static int host(struct shm_link *l, const struct transport_ask *ask, int listene
 
 /* ---- the other ranks ---- */
 
-/* The host has not answered. The socket names of the ranks show which rank its process is. */
+/* The host has not answered. The socket names of the ranks show which rank its process is. If this rank has just come
+ * from another host, whose time ran out, the reason is that host's. */
 static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t wait_ns)
 {
     char name[40] = "the rank";
+    if (l->late[0])
+        return error_set(WEFT_ETIMEOUT, "%s", l->late);
     for (int r = 0; r < l->base.size; r++) {
         struct ucred who;
         int fd = connect_to(l, r, &who);
@@ -507,20 +609,107 @@ static int no_answer(const struct shm_link *l, const struct ucred *host, int64_t
                      l->name, name, (int)host->pid, (long long)(wait_ns / 1000000));
 }
 
+/* A rank that is not the host, while it joins. */
+struct newcomer {
+    struct shm_link *link;
+    const struct transport_ask *ask;
+    int64_t until;
+    int fd;        /* the connection with the host */
+    int hosted_by; /* its rank */
+    int files[2];  /* the file, and where it is given out; -1: not known */
+    int events;    /* an epoll of both; -1: there is none, and the file is not given out */
+    int handed;
+};
+
 /* Waits for the host's next message. Returns 0, AGAIN if the host is gone, the error if the wait is in vain, or
- * WEFT_ETIMEOUT without a text. */
-static int await(int fd, const struct transport_ask *ask, int64_t until, struct message *m, int *file)
+ * WEFT_ETIMEOUT without a text. Meanwhile other ranks get the file from this one. */
+static int await(struct newcomer *g, struct message *m)
 {
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
     int n = -1, err = 0;
     for (bool late = false; n < 0 && !late && !err;) {
-        late = core_now() >= until;
-        if (poll(&wait, 1, wait_ms(ask, until)) >= 0)
-            n = hear(fd, m, file);
+        struct epoll_event what[2];
+        struct pollfd wait = {.fd = g->fd, .events = POLLIN};
+        int ms = wait_ms(g->ask, g->until);
+        late = core_now() >= g->until;
+        int came = g->events >= 0 ? epoll_wait(g->events, what, 2, ms) : poll(&wait, 1, ms);
+        for (int i = 0; i < came && g->events >= 0; i++)
+            if (what[i].data.u32 == number_of_hands(g->link))
+                hand_out(g->link, g->hosted_by, g->events, g->files[1], &g->handed);
+        if (came >= 0)
+            n = hear(g->fd, m, NULL);
         if (n < 0)
-            err = transport_in_vain(ask);
+            err = transport_in_vain(g->ask);
     }
     return n < 0 ? err ? err : WEFT_ETIMEOUT : n ? 0 : AGAIN;
+}
+
+/* Asks for the file where the host's ranks give it out, and waits for it or for a word of the host. Results as those of
+ * await. */
+static int await_file(struct newcomer *g, const struct ucred *host, struct message *m)
+{
+    struct sockaddr_un a;
+    socklen_t len = address_of_hands(g->link, host->pid, &a);
+    int asks = -1, n = -1, err = 0;
+    int64_t asked = 0;
+    for (bool late = false; n < 0 && !late && !err;) {
+        struct ucred who;
+        late = core_now() >= g->until;
+        if (asks >= 0 && core_now() - asked > ASK_MS * INT64_C(1000000)) { /* who should answer may have stopped */
+            forks_close(asks);
+            asks = -1;
+        }
+        if (asks < 0) {
+            asks = connect_with(&a, len, &who);
+            asked = core_now();
+            if (asks >= 0 && (who.uid != host->uid || who.pid != host->pid)) { /* it is not the host's */
+                forks_close(asks);
+                asks = -ECONNREFUSED;
+            }
+        }
+        if (asks == -EMFILE || asks == -ENFILE)
+            return socket_error(g->link, -asks);
+        struct pollfd wait[2] = {{.fd = g->fd, .events = POLLIN}, {.fd = asks, .events = POLLIN}};
+        int ms = wait_ms(g->ask, g->until), most = asks < 0 ? 1 : ASK_MS;
+        if (poll(wait, 2, ms < most ? ms : most) >= 0)
+            n = hear(g->fd, m, g->files);
+        int got = n < 0 && asks >= 0 ? hear(asks, m, g->files) : -1;
+        if (got > 0)
+            n = got;
+        if (got == 0) {
+            forks_close(asks);
+            asks = -1;
+        }
+        if (n < 0)
+            err = transport_in_vain(g->ask);
+    }
+    if (asks >= 0)
+        forks_close(asks);
+    return n < 0 ? err ? err : WEFT_ETIMEOUT : n ? 0 : AGAIN;
+}
+
+/* From here on this rank gives the file to others while it waits. If that is not possible, others do it. */
+static void lend_a_hand(struct newcomer *g)
+{
+    struct epoll_event what = {.events = EPOLLIN};
+    if (g->files[1] < 0)
+        return;
+    forks_own(g->files[1]);
+    g->events = forks_own(epoll_create1(EPOLL_CLOEXEC));
+    if (g->events >= 0 && epoll_ctl(g->events, EPOLL_CTL_ADD, g->fd, &what)) {
+        forks_close(g->events);
+        g->events = -1;
+    }
+    if (g->events >= 0)
+        attend_to_hands(g->link, g->events, g->files[1]);
+}
+
+static void rest_hands(struct newcomer *g)
+{
+    if (g->events >= 0)
+        forks_close(g->events);
+    if (g->files[1] >= 0)
+        forks_close(g->files[1]);
+    g->events = g->files[1] = -1;
 }
 
 /* The host's time has run out. If this rank's time has run out, too, the host's text is the reason. */
@@ -531,55 +720,71 @@ static int bye(struct shm_link *l, const struct message *m)
     return AGAIN;
 }
 
-static int enlist(struct shm_link *l, const struct transport_ask *ask, int fd, const struct ucred *host, int64_t until)
+/* What the host has said instead of handing over the file, or of forming the group. */
+static int dismissed(struct shm_link *l, const struct message *m)
 {
-    bool zombie;
-    struct message m = {.protocol = PROTOCOL,
-                        .kind = HELLO,
-                        .rank = l->base.rank,
-                        .size = l->base.size,
-                        .pid = getpid(),
-                        .start = process_start(getpid(), &zombie)};
-    tell(fd, &m, -1);
-    int err = await(fd, ask, until, &m, &l->home->file);
-    if (err)
-        return err == WEFT_ETIMEOUT ? no_answer(l, host, ask->wait_ns) : err;
-    if (m.kind == REFUSED && m.protocol == PROTOCOL)
-        return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
-    if (m.kind == BYE)
-        return bye(l, &m);
-    if (l->home->file == -EMFILE && m.protocol == PROTOCOL && m.kind == WELCOME)
-        return socket_error(l, EMFILE);
-    if (m.protocol != PROTOCOL || m.kind != WELCOME || l->home->file < 0)
-        return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
-    int hosted_by = m.rank;
-    err = shm_file_attach(l);
-    if (err)
-        return err;
-    transport_link_enter(&l->base);
-    say(fd, READY, "");
-    err = await(fd, ask, until, &m, NULL);
+    if (m->kind == REFUSED && m->protocol == PROTOCOL)
+        return error_set(m->code < 0 ? m->code : WEFT_ETRANSPORT, "%s", m->text);
+    if (m->kind == BYE)
+        return bye(l, m);
+    return error_set(WEFT_EMISMATCH, "shm:%s: the others use another version of weft", l->name);
+}
+
+/* This rank has the file, and is ready. */
+static int settle(struct newcomer *g)
+{
+    struct shm_link *l = g->link;
+    struct message m;
+    int err = await(g, &m);
     if (err && err != WEFT_ETIMEOUT && has_formed(l))
         return 0;
     if (err == AGAIN)
-        return has_ended(l, ask, hosted_by);
+        return has_ended(l, g->ask, g->hosted_by);
     if (err && err != WEFT_ETIMEOUT)
         return err;
     if (err) { /* in case the host has counted this rank, it is marked as left */
-        err = missing(l, ask->wait_ns);
+        err = missing(l, g->ask->wait_ns);
         core_depart(l->base.group, l->base.rank);
         return err;
     }
-    if (m.kind == REFUSED)
-        return error_set(m.code < 0 ? m.code : WEFT_ETRANSPORT, "%s", m.text);
-    return bye(l, &m);
+    return dismissed(l, &m);
+}
+
+static int enlist(struct newcomer *g, const struct ucred *host)
+{
+    struct shm_link *l = g->link;
+    struct message m = {
+        .protocol = PROTOCOL, .kind = HELLO, .rank = l->base.rank, .size = l->base.size, .pid = getpid()};
+    tell(g->fd, &m, NULL, 0);
+    int err = await_file(g, host, &m);
+    l->home->file = g->files[0];
+    if (err)
+        return err == WEFT_ETIMEOUT ? no_answer(l, host, g->ask->wait_ns) : err;
+    if (m.kind != WELCOME || m.protocol != PROTOCOL)
+        return dismissed(l, &m);
+    if (l->home->file < 0)
+        return socket_error(l, EMFILE);
+    g->hosted_by = m.rank;
+    err = shm_file_attach(l);
+    if (err)
+        return err;
+    if (l->base.group->size != l->base.size) { /* the host has heard it, and refuses this rank */
+        err = await(g, &m);
+        return err ? err == WEFT_ETIMEOUT ? no_answer(l, host, g->ask->wait_ns) : err : dismissed(l, &m);
+    }
+    come_in(l);
+    lend_a_hand(g);
+    say(g->fd, READY, "");
+    return settle(g);
 }
 
 static int visit(struct shm_link *l, const struct transport_ask *ask, int fd, const struct ucred *who, int64_t until)
 {
+    struct newcomer g = {.link = l, .ask = ask, .until = until, .fd = fd, .files = {-1, -1}, .events = -1};
     int err = who->uid != geteuid()
                   ? error_set(WEFT_EBUSY, "shm:%s: the name is in use by another user (uid %u)", l->name, who->uid)
-                  : enlist(l, ask, fd, who, until);
+                  : enlist(&g, who);
+    rest_hands(&g);
     if (err)
         shm_file_unmap(l);
     if (err)
