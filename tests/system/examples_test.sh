@@ -3,7 +3,7 @@
 set -u
 : "${WEFT_SOURCE_DIR:?}" "${WEFT_BUILD_DIR:?}" "${WEFT_BIN:?}"
 out=$(mktemp)
-trap 'rm -f "$out" "$out".*' EXIT
+trap 'rm -rf "$out" "$out".*' EXIT
 failed=0
 complain() { echo "$1"; failed=1; }
 
@@ -58,6 +58,17 @@ for name in 04_window_allgather 05_window_reduce_scatter 07_rolling_mean 08_moe_
     expect 1 "start it by: weft run" "$bin/$name"
 done
 expect 0 "100 numbers from rank to rank on 3 ranks, signalled by the host: right" env WEFT_DEVICE=sim "$WEFT_BIN" run -n 3 "$bin/15_gpu_window"
+# Two programs that share a URL; the publisher ends when its input does.
+mkfifo "$out.fifo"
+"$bin/16_bus_publisher" "file:$out.bus" 20 <"$out.fifo" >"$out.pub" 2>&1 &
+publisher=$!
+exec 9>"$out.fifo"
+timeout 100 "$bin/16_bus_subscriber" "file:$out.bus" 20 >"$out" 2>"$out.err" || complain "16_bus_subscriber: $(cat "$out.err")"
+grep -qF "step 20 is live, all versions right" "$out" || complain "16_bus_subscriber: says $(cat "$out")"
+exec 9>&-
+wait "$publisher" || complain "16_bus_publisher: $(cat "$out.pub")"
+grep -qF "published 20 steps in epoch 1" "$out.pub" || complain "16_bus_publisher: says $(cat "$out.pub")"
+rm -rf "$out".*
 expect 0 "4 ranks were 3 in the end, and the sums right" "$WEFT_BIN" run -n 4 "$bin/10_survivors"
 # The same points on any number of ranks, by weft and by MPI; weft's has fewer lines of code.
 alone=$(awk -v n=61 -v steps=200 'BEGIN {
