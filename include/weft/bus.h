@@ -57,6 +57,8 @@ typedef struct weft_bus_opts {
     const char *listen;  /* "HOST:PORT": where processes of other hosts pull what this process publishes or has read.
                           * HOST is an address of this machine that they reach; port 0: the system chooses. Needs
                           * libsodium. NULL: only processes of this host reach it */
+    const char *metrics; /* a file that has the text of weft_bus_metrics, written anew at most once a second and at
+                          * weft_bus_close. NULL: none */
 } weft_bus_opts;
 #define WEFT_BUS_OPTS_INIT WEFT_SIZED(weft_bus_opts)
 
@@ -66,6 +68,9 @@ WEFT_API int weft_bus_open(const char *url, const weft_bus_opts *opts, weft_bus 
 /* Close its publishers and subscribers first: while there are some, it is refused with WEFT_EBUSY. NULL is allowed. */
 WEFT_API int weft_bus_close(weft_bus *b);
 WEFT_API const char *weft_bus_job(const weft_bus *b); /* the name of this process */
+/* What this process has done on the bus, as OpenMetrics text: times of put, fetch and swap as histograms, bytes by
+ * path, calls that failed, steps. Writes at most cap bytes with a zero; *len is the length of the text. */
+WEFT_API int weft_bus_metrics(weft_bus *b, char *buf, size_t cap, size_t *len);
 
 /* Names a version of a set. */
 typedef struct weft_epoch_step {

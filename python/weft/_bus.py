@@ -200,6 +200,10 @@ class Bus(Closing):
         """The name of this process in the directory and in errors."""
         return text_of(lib.weft_bus_job(self._handle.get()))
 
+    def metrics(self) -> str:
+        """What this process has done on the bus, as OpenMetrics text."""
+        return filled(lambda buf, cap, n: lib.weft_bus_metrics(self._handle.get(), buf, cap, n)).decode()
+
     def versions(self, name: str, timeout: Optional[float] = None) -> List[VersionInfo]:
         """The committed versions of a set, in ascending order."""
         n, room = ffi.new("size_t *"), 16
@@ -342,18 +346,19 @@ def bus(
     deadline: Optional[float] = None,
     lease: Optional[float] = None,
     listen: Optional[str] = None,
+    metrics: Optional[str] = None,
 ) -> Bus:
     """Opens the directory in which jobs find each other: ``file:DIR`` for processes of one user on one machine, ``tcp:HOST:PORT/SPACE`` of
     ``weft bus serve``, or ``etcd:http://HOST:PORT/SPACE``.
 
     ``token`` is by default that of WEFT_TOKEN or WEFT_TOKEN_FILE. ``deadline`` is for calls that have no timeout (30 s), and after ``lease``
     seconds (10) others take this process for gone if it does not answer. ``listen="HOST:PORT"`` lets other hosts pull what this
-    process publishes.
+    process publishes. ``metrics`` is a file that has the text of :meth:`Bus.metrics`, at most a second old.
     """
     opts = ffi.new("weft_bus_opts *")
     opts.size = ffi.sizeof("weft_bus_opts")
-    texts = [ffi.new("char[]", text.encode()) if text is not None else ffi.NULL for text in (token, job, listen)]
-    opts.token, opts.job, opts.listen = texts
+    texts = [ffi.new("char[]", text.encode()) if text is not None else ffi.NULL for text in (token, job, listen, metrics)]
+    opts.token, opts.job, opts.listen, opts.metrics = texts
     opts.deadline_ns, opts.lease_ns = _timeout(deadline, 0), _timeout(lease, 0)
     out = ffi.new("weft_bus **")
     check(lib.weft_bus_open(url.encode(), opts, out))

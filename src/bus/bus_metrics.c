@@ -117,7 +117,11 @@ static size_t ask(struct bus_server *s, char *text)
 int bus_metrics_write(struct bus_server *s, const char *path)
 {
     char text[BUS_METRICS_TEXT];
-    size_t n = ask(s, text);
+    return bus_metrics_replace(path, text, ask(s, text));
+}
+
+int bus_metrics_replace(const char *path, const char *text, size_t n)
+{
     char *part;
     if (asprintf(&part, "%s.%d", path, (int)getpid()) < 0)
         return error_nomem();

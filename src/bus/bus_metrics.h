@@ -11,8 +11,10 @@
 size_t bus_metrics_text(const struct bus_server_counts *c, char *out, size_t cap);
 #define BUS_METRICS_TEXT 8192 /* bytes that are enough for it */
 
-/* Asks the server and writes the file: a new one that takes the old one's place, so that a reader sees one of them
+/* Writes a text of metrics into a file: a new one that takes the old one's place, so that a reader sees one of them
  * whole. 0, or an error of weft. */
+int bus_metrics_replace(const char *path, const char *text, size_t n);
+/* The same for what the server says. */
 int bus_metrics_write(struct bus_server *s, const char *path);
 
 /* A thread that answers GET /metrics at 127.0.0.1, one request at a time. A client has two seconds for its request. */

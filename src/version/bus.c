@@ -48,6 +48,7 @@ static void free_bus(weft_bus *b)
     free(b->listen);
     free(b->url);
     pthread_mutex_destroy(&b->relaying);
+    job_metrics_end(&b->metrics);
     pthread_mutex_destroy(&b->lock);
     free(b);
     error_restore(&kept);
@@ -85,6 +86,7 @@ int weft_bus_open(const char *url, const weft_bus_opts *opts, weft_bus **out)
     b->forks = forks_count();
     explicit_bzero(token, sizeof token);
     name_process(b, o.job);
+    err = job_metrics_begin(&b->metrics, o.metrics);
     if (!b->url || (secret && !b->token) || (o.listen && !b->listen))
         err = error_nomem();
     if (!err)
@@ -106,6 +108,16 @@ int weft_bus_close(weft_bus *b)
     if (users)
         return error_set(WEFT_EBUSY, "weft_bus_close: %d publishers and subscribers are open still", users);
     free_bus(b);
+    return 0;
+}
+
+int weft_bus_metrics(weft_bus *b, char *buf, size_t cap, size_t *len)
+{
+    if (!b || !len || (cap && !buf))
+        return error_set(WEFT_EINVAL, "weft_bus_metrics: %s is NULL", !b ? "the bus" : !len ? "len" : "buf");
+    struct text t = text_start(buf, cap);
+    job_metrics_text(&b->metrics, &t);
+    *len = t.len;
     return 0;
 }
 

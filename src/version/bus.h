@@ -4,6 +4,7 @@
  *     schema.c        a set's tensors, and what a rank's part is made of
  *     snapshot.c      memory files with a generation word
  *     block_sums.c    digests, computed while data is copied
+ *     job_metrics.c   what this process has done
  *     keeper.c        the connection to the directory: lease, keys that are put again
  *     catalog.c       what the directory says about a set
  *     part_link.c, part_server.c, part_client.c    how a reader asks a publisher's process for a part
@@ -20,6 +21,7 @@
  *     swap.c          all ranks or none */
 #ifndef WEFT_VERSION_BUS_H
 #define WEFT_VERSION_BUS_H
+#include "version/job_metrics.h"
 #include "version/keeper.h"
 #include "version/part_server.h"
 
@@ -35,6 +37,7 @@ struct weft_bus {
     int users;                  /* publishers and subscribers */
     pthread_mutex_t relaying;   /* of the list of relays */
     struct list relays;
+    struct job_metrics metrics;
 };
 
 /* Counts a user; bus_leave is its end. */

@@ -200,6 +200,8 @@ int weft_commit(weft_publisher *p, int64_t step, const char *meta, bool *visible
     int err = show_part(p, r, meta, until);
     if (!err)
         err = show_version(p, step, until, &done);
+    if (!err)
+        job_metrics_commit(&p->bus->metrics, step);
     if (!err && visible)
         *visible = done;
     return err;

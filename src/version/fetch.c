@@ -546,6 +546,7 @@ static int try_version(weft_subscriber *s, const struct catalog *c, const weft_e
         snprintf(s->why, sizeof s->why, "it has gone");
         return AGAIN;
     }
+    s->begun = deadline_now();
     int err = dry ? 0 : subscribe_room(s, until, &a.to);
     if (!err && !dry)
         err = take_lease(&a);
@@ -807,7 +808,12 @@ int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t ti
 int fetch_run(weft_subscriber *s, const weft_want *w, int64_t until, weft_epoch_step *out)
 {
     s->done = s->total = 0;
-    return find_version(s, w, false, until, out);
+    int err = find_version(s, w, false, until, out);
+    job_metrics_call(&s->bus->metrics, JOB_METRICS_FETCH, err, deadline_now() - s->begun);
+    for (size_t i = 0; i < s->nsources && !err; i++)
+        job_metrics_bytes(&s->bus->metrics, s->sources[i].local ? JOB_METRICS_MAPPED : JOB_METRICS_TCP,
+                          s->sources[i].bytes);
+    return err;
 }
 
 int weft_fetch(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_epoch_step *out)

@@ -153,6 +153,7 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
         if ((p->ring[i].state == PUBLISH_SHOWN || p->ring[i].state == PUBLISH_RETIRED) && p->ring[i].step >= step)
             return error_set(WEFT_EINVAL, "weft_put: step %lld: step %lld is committed already", (long long)step,
                              (long long)p->ring[i].step);
+    int64_t begun = deadline_now();
     struct memory_tile *tiles = calloc(p->schema->n, sizeof *tiles);
     struct publish_ring *r = NULL;
     int err = tiles ? 0 : error_nomem();
@@ -179,5 +180,8 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
         p->last = step;
     }
     free(tiles);
+    job_metrics_call(&p->bus->metrics, JOB_METRICS_PUT, err, deadline_now() - begun);
+    if (!err)
+        job_metrics_bytes(&p->bus->metrics, JOB_METRICS_SNAPSHOT, p->part.bytes);
     return err;
 }

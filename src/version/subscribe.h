@@ -58,6 +58,7 @@ struct weft_subscriber {
     /* The keys of this job's ranks are readers/GROUP/RANK and readers/GROUP/decided. */
     char group[SUBSCRIBE_GROUP];
     int64_t count;    /* fetches, the same on all ranks */
+    int64_t begun;    /* when the version was chosen that is being read */
     int64_t revision; /* of this rank's key, when it had staged */
     weft_epoch_step found;
     struct subscribe_source *sources;

@@ -207,11 +207,9 @@ static int swap(weft_subscriber *s, const weft_epoch_step *v, int64_t until)
     return swap_together(s, v, staged, until);
 }
 
-int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
+static int swap_checked(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
 {
     int64_t until;
-    if (!s || !v)
-        return error_set(WEFT_EINVAL, "weft_swap: %s is NULL", s ? "the version" : "the subscriber");
     int err = subscribe_idle(s, "weft_swap");
     if (!err)
         err = bus_until(s->bus, "weft_swap", timeout_ns, &until);
@@ -226,5 +224,17 @@ int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
         return all;
     err = swap(s, v, until);
     subscribe_write_end(s);
+    return err;
+}
+
+int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
+{
+    if (!s || !v)
+        return error_set(WEFT_EINVAL, "weft_swap: %s is NULL", s ? "the version" : "the subscriber");
+    int64_t begun = deadline_now();
+    int err = swap_checked(s, v, timeout_ns);
+    job_metrics_call(&s->bus->metrics, JOB_METRICS_SWAP, err, deadline_now() - begun);
+    if (!err)
+        job_metrics_live(&s->bus->metrics, v->step);
     return err;
 }

@@ -56,6 +56,7 @@ def test_walk(url):
                     same(w, step)
                     assert not w["embed"].flags.writeable
             assert [v.version.step for v in here.versions("policy")] == [4, 7]  # two are kept
+            assert "weft_bus_put_seconds_count 3\n" in there.metrics() and there.metrics().endswith("# EOF\n")
             assert {n: repr(w) for n, w in here.describe("policy").items()} == {"embed": "f32[4,6] @x1", "bias": "f32[5] @x1"}
             with pytest.raises(weft.TimeoutError):
                 here.describe("policy", 99, timeout=0)
