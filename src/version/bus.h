@@ -17,7 +17,7 @@
  *     subscribe.c     subscribers, pins
  *     fetch.c         which version, and copying it
  *     fetching.c      the same in the background
- *     describe.c, doctor.c    what a set has, and what is wrong with it
+ *     bus_describe.c, doctor.c    what a set has, and what is wrong with it
  *     swap.c          all ranks or none */
 #ifndef WEFT_VERSION_BUS_H
 #define WEFT_VERSION_BUS_H
