@@ -15,6 +15,7 @@
 #include "support/conformance.h"
 #include "support/json_syntax.h"
 #include "support/ranks.h"
+#include "support/simulated.h"
 #include "support/suite.h"
 
 enum { RANKS = 4, STREAMS = 16, RUNS = 20 };
@@ -312,6 +313,48 @@ static void an_exec_is_bound_to_other_buffers(void **state)
     ranks_run(RANKS, NULL, run_rebound, (void *)(uintptr_t) "-launcher", NULL);
 }
 
+/* ---- many tensors in few allocations ---- */
+
+/* 64 tensors in one allocation a side: the device is asked for each allocation once, not for each tensor. */
+static void bind_many(struct ranks_rank *r)
+{
+    enum { TENSORS = 64 };
+    struct side s = {.device = NULL};
+    weft_move moves[TENSORS];
+    weft_view from[TENSORS], to[TENSORS];
+    struct sim_use before, after;
+    RANKS_OK(r, device_open("test", WEFT_MEMORY_CUDA, 0, getenv("WEFT_MODULES"), &s.device));
+    RANKS_OK(r, weft_layout_parse(ROWS, &s.from));
+    RANKS_OK(r, weft_layout_parse(SHIFT, &s.to));
+    RANKS_OK(r, device_memory(r->comm, TENSORS * COUNT * sizeof *s.src, &s.src));
+    RANKS_OK(r, device_memory(r->comm, TENSORS * COUNT * sizeof *s.dst, &s.dst));
+    for (int i = 0; i < TENSORS; i++) {
+        moves[i] = (weft_move){.src = s.from, .dst = s.to};
+        from[i] = view_of(s.src + i * COUNT, COUNT);
+        to[i] = view_of(s.dst + i * COUNT, COUNT);
+    }
+    RANKS_OK(r, weft_lower(moves, TENSORS, r->rank, NULL, &s.plan));
+    bool counts = !strcmp(s.device->ops->name, "sim");
+    ranks_meet(r);
+    if (counts)
+        simulated_calls()->use(s.device, &before);
+    ranks_meet(r);
+    RANKS_OK(r, weft_bind(s.plan, r->comm, from, to, NULL, &s.exec));
+    ranks_meet(r);
+    if (counts) /* both sides and the scratch memory, of each rank of the process */
+        simulated_calls()->use(s.device, &after);
+    RANKS_CHECK(r, !counts || after.shares - before.shares <= 3u * (ranks_forked ? 1 : RANKS));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    ranks_meet(r);
+    close_side(&s, r->comm);
+}
+
+static void an_allocation_is_asked_for_its_handle_once(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, bind_many, NULL, NULL);
+}
+
 /* ---- refusals ---- */
 
 static void refuse_all(struct ranks_rank *r)
@@ -429,6 +472,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(execs_on_many_streams_go_in_any_order),
         cmocka_unit_test(runs_that_the_host_orders_wait_in_no_stream),
         cmocka_unit_test(an_exec_is_bound_to_other_buffers),
+        cmocka_unit_test(an_allocation_is_asked_for_its_handle_once),
         cmocka_unit_test(what_cannot_be_done_is_refused),
     };
     const struct CMUnitTest deaths[] = {cmocka_unit_test(a_death_is_named_and_releases_streams_that_wait)};

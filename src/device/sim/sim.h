@@ -27,7 +27,8 @@ typedef void sim_kernel(struct sim_view *view, void *arg);
 /* What is not given back yet, of one device in this process. */
 struct sim_use {
     size_t allocations, maps, pins, streams, graphs;
-    size_t bytes; /* of the allocations */
+    size_t bytes;    /* of the allocations */
+    uint64_t shares; /* how often memory was asked for how other processes find it, since the device was opened */
     /* With WEFT_SIM_RATE, since the device was opened: nanoseconds in which at least one queue was copying, and in
      * which at least two were. */
     int64_t copying_ns, overlap_ns;

@@ -250,6 +250,7 @@ int sim_memory_share(struct device *device, const void *memory, struct device_sh
     if (err)
         return err;
     struct handle h = {.pid = getpid(), .magic = MAGIC};
+    atomic_fetch_add_explicit(&d->shares, 1, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     const struct sim_range *r = find_device((uintptr_t)memory, 1);
     if (!r)
@@ -461,6 +462,7 @@ void sim_memory_leave(struct sim_view *v)
 
 void sim_memory_use(const struct sim_device *d, struct sim_use *out)
 {
+    out->shares = atomic_load_explicit(&d->shares, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < device_memory.n; i++) {
         const struct sim_range *r = device_memory.v[i];
