@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._dtypes import NAMES, OP_NAMES
+from ._dtypes import CODES, NAMES, OP_NAMES
 from ._errors import InvalidError, LayoutError, check, failure, filled, text_of
 from ._weft import ffi, lib
 
@@ -15,7 +15,7 @@ _PARTS = {
     "edges": lib.WEFT_HALO_EDGES,
 }
 
-__all__ = ["Box", "Dim", "Fold", "Layout", "Local", "Split", "layout"]
+__all__ = ["Box", "Dim", "Fold", "Layout", "Local", "Split", "boxes", "layout"]
 
 
 class Local(NamedTuple):
@@ -126,7 +126,9 @@ class Layout:
 
     @property
     def ranks(self) -> Tuple[int, ...]:
-        """The ranks of the mesh in row-major order."""
+        """The ranks of the mesh in row-major order; of boxes the ranks that have some, in ascending order."""
+        if self._desc.boxes:
+            return tuple(sorted(set(ffi.unpack(self._desc.boxes.rank, self._desc.boxes.n))))
         count = 1
         for size in self.mesh.values():
             count *= size
@@ -194,6 +196,26 @@ class Layout:
         check(lib.weft_layout_dual(self._ptr, out))
         return Layout(out[0])
 
+    def boxed(self) -> "Layout":
+        """The same elements at the same places as boxes. Layouts with folds or ghosts are refused."""
+        out = ffi.new("weft_layout **")
+        check(lib.weft_layout_boxed(self._ptr, out))
+        return Layout(out[0])
+
+    def permute(self, *order: int) -> "Layout":
+        """Boxes of the tensor with its dims in this order, as numpy.transpose has it; the buffers stay as they are."""
+        if sorted(order) != list(range(self._desc.ndim)):
+            raise InvalidError(f"order must have each of the {self._desc.ndim} dims once, not {order}")
+        out = ffi.new("weft_layout **")
+        check(lib.weft_layout_permute(self._ptr, ffi.new("int[]", order), out))
+        return Layout(out[0])
+
+    def reshape(self, *shape: int) -> "Layout":
+        """Boxes of the tensor with dims split or joined, as numpy.reshape has it; the buffers stay as they are."""
+        out = ffi.new("weft_layout **")
+        check(lib.weft_layout_reshape(self._ptr, len(shape), ffi.new("int64_t[]", shape), out))
+        return Layout(out[0])
+
     def placements(self) -> List[Any]:
         """The same as placements of PyTorch's DTensor, one for each axis of the mesh. Imports PyTorch."""
         from ._torch import placements
@@ -231,6 +253,62 @@ def layout(text: Union[str, Layout]) -> Layout:
         raise LayoutError("a layout cannot have a zero byte in it")
     out = ffi.new("weft_layout **")
     code = lib.weft_layout_parse(text.encode("utf-8", "replace"), out)
+    if code:
+        raise failure(code, LayoutError)
+    return Layout(out[0])
+
+
+def boxes(
+    dtype: str,
+    shape: Sequence[int],
+    rank: Any,
+    at: Any,
+    len: Any,
+    offset: Any = None,
+    stride: Any = None,
+    overlaps: bool = False,
+    gaps: bool = False,
+) -> Layout:
+    """A layout of boxes, from lists or NumPy arrays: box i is the one of rank[i], from at[i] on and len[i] long in each dim.
+
+    ``offset[i]`` is the slot of its first element in the rank's flat buffer (by default behind the rank's boxes before it),
+    ``stride[i]`` how many slots apart its elements are along each dim (by default it is dense). ``overlaps`` allows elements
+    in several boxes, ``gaps`` elements in none. Needs NumPy.
+    """
+    import numpy as np
+
+    extents = [int(n) for n in shape]
+    ndim, n = np.size(extents), np.size(rank)
+    desc, dims, list_ = ffi.new("weft_layout_desc *"), ffi.new("weft_dim[]", max(1, ndim)), ffi.new("weft_boxes *")
+    keep: List[Any] = []
+
+    def array(what: str, given: Any, kind: Any, width: int) -> Any:
+        v = np.ascontiguousarray(given, dtype=kind)
+        if v.size != n * width:
+            raise InvalidError(f"{what} has {v.size} numbers, and {n} boxes of {ndim} dims need {n * width}")
+        keep.append(v)
+        return ffi.cast("int *" if kind is np.intc else "int64_t *", v.ctypes.data)
+
+    if dtype not in CODES:
+        raise LayoutError(f"{dtype!r} is not a dtype of weft")
+    for i, extent in enumerate(extents):
+        dims[i].extent = extent
+    list_.n = n
+    list_.rank = array("rank", rank, np.intc, 1)
+    list_.at = array("at", at, np.int64, ndim)
+    list_.len = array("len", len, np.int64, ndim)
+    if offset is not None:
+        list_.offset = array("offset", offset, np.int64, 1)
+    if stride is not None:
+        list_.stride = array("stride", stride, np.int64, ndim)
+    desc.size = ffi.sizeof("weft_layout_desc")
+    desc.dtype = CODES[dtype]
+    desc.ndim = ndim
+    desc.dims = dims
+    desc.boxes = list_
+    desc.flags = overlaps * lib.WEFT_LAYOUT_OVERLAPS + gaps * lib.WEFT_LAYOUT_GAPS
+    out = ffi.new("weft_layout **")
+    code = lib.weft_layout_create(desc, out)
     if code:
         raise failure(code, LayoutError)
     return Layout(out[0])
