@@ -180,31 +180,41 @@ HALF_FN float half_i64_to_f32(int64_t x)
 }
 
 /* Float to integer: truncates, saturates, NaN gives 0. `hi` is the largest float that fits into the integer, `sat` the
- * integer's own largest value, which may be larger. */
-#define HALF_SATURATE(f, F, i, I, W, lo, hi, sat) \
-    HALF_FN I half_##f##_to_##i(F x)              \
-    {                                             \
-        F y = x == x ? x : 0;                     \
-        y = y > (lo) ? y : (lo);                  \
-        y = y < (hi) ? y : (hi);                  \
-        I r = (I)(W)y;                            \
-        return x > (hi) ? (sat) : r;              \
+ * integer's own largest value, which may be larger. Instructions of AArch64 convert to M by the same rules, which C
+ * leaves open; vectors have them only for integers as wide as the float. */
+#if defined(__aarch64__) && !defined(RAW_SCALAR) && !defined(__CUDACC__)
+#define HALF_SATURATE(f, F, i, I, W, M, lo, hi, sat)         \
+    HALF_FN I half_##f##_to_##i(F x)                         \
+    {                                                        \
+        const M y = (M)x, least = (M)(lo), most = (M)(sat);  \
+        return (I)(y < least ? least : y > most ? most : y); \
     }
+#else
+#define HALF_SATURATE(f, F, i, I, W, M, lo, hi, sat) \
+    HALF_FN I half_##f##_to_##i(F x)                 \
+    {                                                \
+        F y = x == x ? x : 0;                        \
+        y = y > (lo) ? y : (lo);                     \
+        y = y < (hi) ? y : (hi);                     \
+        I r = (I)(W)y;                               \
+        return x > (hi) ? (sat) : r;                 \
+    }
+#endif
 
-HALF_SATURATE(f32, float, u8, uint8_t, int32_t, 0.0f, 255.0f, UINT8_MAX)
-HALF_SATURATE(f32, float, i8, int8_t, int32_t, -128.0f, 127.0f, INT8_MAX)
-HALF_SATURATE(f32, float, u16, uint16_t, int32_t, 0.0f, 65535.0f, UINT16_MAX)
-HALF_SATURATE(f32, float, i16, int16_t, int32_t, -32768.0f, 32767.0f, INT16_MAX)
-HALF_SATURATE(f32, float, u32, uint32_t, uint32_t, 0.0f, 0x1.fffffep31f, UINT32_MAX)
-HALF_SATURATE(f32, float, i32, int32_t, int32_t, -0x1p31f, 0x1.fffffep30f, INT32_MAX)
-HALF_SATURATE(f64, double, u8, uint8_t, int32_t, 0.0, 255.0, UINT8_MAX)
-HALF_SATURATE(f64, double, i8, int8_t, int32_t, -128.0, 127.0, INT8_MAX)
-HALF_SATURATE(f64, double, u16, uint16_t, int32_t, 0.0, 65535.0, UINT16_MAX)
-HALF_SATURATE(f64, double, i16, int16_t, int32_t, -32768.0, 32767.0, INT16_MAX)
-HALF_SATURATE(f64, double, u32, uint32_t, uint32_t, 0.0, 4294967295.0, UINT32_MAX)
-HALF_SATURATE(f64, double, i32, int32_t, int32_t, -2147483648.0, 2147483647.0, INT32_MAX)
-HALF_SATURATE(f64, double, u64, uint64_t, uint64_t, 0.0, 0x1.fffffffffffffp63, UINT64_MAX)
-HALF_SATURATE(f64, double, i64, int64_t, int64_t, -0x1p63, 0x1.fffffffffffffp62, INT64_MAX)
+HALF_SATURATE(f32, float, u8, uint8_t, int32_t, int32_t, 0.0f, 255.0f, UINT8_MAX)
+HALF_SATURATE(f32, float, i8, int8_t, int32_t, int32_t, -128.0f, 127.0f, INT8_MAX)
+HALF_SATURATE(f32, float, u16, uint16_t, int32_t, int32_t, 0.0f, 65535.0f, UINT16_MAX)
+HALF_SATURATE(f32, float, i16, int16_t, int32_t, int32_t, -32768.0f, 32767.0f, INT16_MAX)
+HALF_SATURATE(f32, float, u32, uint32_t, uint32_t, uint32_t, 0.0f, 0x1.fffffep31f, UINT32_MAX)
+HALF_SATURATE(f32, float, i32, int32_t, int32_t, int32_t, -0x1p31f, 0x1.fffffep30f, INT32_MAX)
+HALF_SATURATE(f64, double, u8, uint8_t, int32_t, int64_t, 0.0, 255.0, UINT8_MAX)
+HALF_SATURATE(f64, double, i8, int8_t, int32_t, int64_t, -128.0, 127.0, INT8_MAX)
+HALF_SATURATE(f64, double, u16, uint16_t, int32_t, int64_t, 0.0, 65535.0, UINT16_MAX)
+HALF_SATURATE(f64, double, i16, int16_t, int32_t, int64_t, -32768.0, 32767.0, INT16_MAX)
+HALF_SATURATE(f64, double, u32, uint32_t, uint32_t, int64_t, 0.0, 4294967295.0, UINT32_MAX)
+HALF_SATURATE(f64, double, i32, int32_t, int32_t, int64_t, -2147483648.0, 2147483647.0, INT32_MAX)
+HALF_SATURATE(f64, double, u64, uint64_t, uint64_t, uint64_t, 0.0, 0x1.fffffffffffffp63, UINT64_MAX)
+HALF_SATURATE(f64, double, i64, int64_t, int64_t, int64_t, -0x1p63, 0x1.fffffffffffffp62, INT64_MAX)
 
 HALF_FN uint64_t half_f32_to_u64(float x)
 {
