@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
+#include "base/math.h"
 #include "memory/cast.h"
 #include "memory/copy.h"
 #include "memory/ops.h"
@@ -15,6 +16,8 @@
 #define BLOCK 4096 /* bytes of one buffer */
 #define ROW 512    /* bytes of a row from which on it is worth a call */
 #define LEAST 32   /* elements of a row from which on a fold takes it as it is */
+#define PIECE 256  /* bytes of such a row in each of */
+#define SIDE 4     /* rows that are folded side by side */
 #define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
 struct fold {
@@ -30,10 +33,10 @@ struct fold {
     ops_narrow_loop *narrow; /* from native or f32 to `rounds` */
     int rounds;
     float by;  /* what narrow divides or multiplies by */
-    bool rows; /* spans are rows that all operands have as runs, at these places */
+    bool rows; /* spans are pieces of rows that all operands have as runs, at these places */
     unsigned char *to_place;
     const unsigned char *place[OPS_WAYS];
-    int64_t row[OPS_WAYS], ahead[OPS_WAYS]; /* bytes of a row, and from a row to the one that is prefetched */
+    int64_t piece, side; /* elements of a piece; which of the rows that are side by side it is in */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
@@ -87,14 +90,14 @@ static const void *fold_terms(struct fold *f, void *out, int as, bool lies)
     if (f->n == 1)
         return fold_term(f, f->terms, f->acc, out);
     const void *in[OPS_WAYS] = {fold_term(f, f->terms, f->first, f->terms_buf[0])};
-    bool wide = f->first == f->acc; /* the value so far is in acc */
-    for (size_t t = 1; t < f->n; wide = true) {
+    bool in_acc = f->first == f->acc; /* the value so far is in acc */
+    for (size_t t = 1; t < f->n; in_acc = true) {
         size_t ways = fold_ways(f->n - t, lies);
         for (size_t k = 1; k < ways; k++)
             in[k] = fold_term(f, &f->terms[t++], f->native, f->terms_buf[k % GATHERS]);
         void *to = t < f->n ? f->acc_buf : out;
         if (f->narrow)
-            f->narrow(to, t < f->n || as == f->acc, in, f->native == f->acc ? (int)ways : wide, (int)ways,
+            f->narrow(to, t < f->n || as == f->acc, in, f->native == f->acc ? (int)ways : in_acc, (int)ways,
                       t < f->n ? 1 : f->by, (size_t)f->span.len);
         else
             f->loop(to, in, (int)ways, (size_t)f->span.len);
@@ -120,54 +123,62 @@ static bool fold_lies(const struct fold *f, int64_t most)
     return true;
 }
 
-/* Rows are spans of their own if they are runs in all operands, fit a buffer, and are long enough that a call for each
- * costs less than gathering them. */
+/* Rows that are runs in all operands are cut into pieces. Some rows are folded side by side, piece by piece: memory is
+ * not waited for at the beginning of each row. */
 static void fold_rows(struct fold *f, const struct memory_tile *t, unsigned char *dst, int to, int64_t most)
 {
     int last = f->nest.loops - 1, unit = f->nest.of[last];
     f->rows = last > 0 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST && f->nest.n[last] <= most &&
               t->stride[0][unit] == (int64_t)weft_dtype_size(to);
     f->to_place = dst;
+    f->side = 0;
+    f->piece = most;
     for (size_t k = 0; k < f->n && f->rows; k++) {
         int64_t size = (int64_t)weft_dtype_size(f->terms[k].dtype);
         f->place[k] = f->terms[k].data;
-        f->row[k] = size * f->nest.n[last];
-        f->ahead[k] = (1 + 1024 / f->row[k]) * f->terms[k].stride[f->nest.of[last - 1]];
+        f->piece = min64(f->piece, PIECE / size);
         f->rows = f->terms[k].stride[unit] == size;
     }
 }
 
-/* The hardware finds no pattern in short rows: one of the next rows of each term is prefetched. */
-static void fold_prefetch(const struct fold *f)
+/* Moves all places by turns of a loop. */
+static void fold_step(struct fold *f, const struct memory_tile *t, int loop, int64_t turns)
 {
+    f->to_place += turns * t->stride[0][f->nest.of[loop]];
     for (size_t k = 0; k < f->n; k++)
-        for (int64_t at = 0; at < f->row[k]; at += 64)
-            __builtin_prefetch(f->place[k] + f->ahead[k] + at, 0, 2);
+        f->place[k] += turns * f->terms[k].stride[f->nest.of[loop]];
 }
 
-/* The next span. Rows: moves the places to the next one. */
+/* The next span. Rows: the same piece of the next row at its side, then the next piece of these rows, then other rows.
+ */
 static bool fold_next(struct fold *f, const struct memory_tile *t, int64_t most)
 {
     const int last = f->nest.loops - 1;
+    const int64_t *n = f->nest.n;
+    int64_t *at = f->span.at;
     if (!f->rows)
         return span_next(&f->nest, &f->span, most);
-    if (!f->span.len) {
-        f->span.len = f->nest.n[last];
-        return true;
-    }
-    for (int i = last - 1; i >= 0; i--) {
-        int loop = f->nest.of[i];
-        int64_t turns = ++f->span.at[i] < f->nest.n[i] ? 1 : 1 - f->nest.n[i];
-        f->to_place += turns * t->stride[0][loop];
-        for (size_t k = 0; k < f->n; k++)
-            f->place[k] += turns * f->terms[k].stride[loop];
-        if (turns == 1) {
-            fold_prefetch(f);
+    if (f->span.len) {
+        const int64_t beside = min64(SIDE, n[last - 1] - at[last - 1]);
+        if (++f->side < beside) {
+            fold_step(f, t, last - 1, 1);
             return true;
         }
-        f->span.at[i] = 0;
+        fold_step(f, t, last - 1, 1 - f->side);
+        f->side = 0;
+        fold_step(f, t, last, f->span.len);
+        at[last] += f->span.len;
+        for (int i = last; at[i] == n[i]; i--) {
+            if (!i)
+                return false;
+            fold_step(f, t, i, -n[i]);
+            at[i] = 0;
+            fold_step(f, t, i - 1, i == last ? beside : 1);
+            at[i - 1] += i == last ? beside : 1;
+        }
     }
-    return false;
+    f->span.len = min64(f->piece, n[last] - at[last]);
+    return true;
 }
 
 static int64_t span_most(const struct memory_term *terms, size_t n, int to, int via, int acc)

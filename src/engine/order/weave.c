@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "engine/channel.h"
 #include "engine/proof.h"
 #include "engine/shape.h"
@@ -357,11 +358,6 @@ static void end_step(weft_exec *x, struct weave_stream *s)
     }
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Sets *to and *from to the offsets of a row. Returns how many rows, with this one, are left in the innermost cut
  * loop. */
 static int64_t place_row(const struct exec_move *m, int64_t row, int64_t *to, int64_t *from)
@@ -386,7 +382,7 @@ static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
     struct weave_rows *r = m->rows;
     int64_t to, from;
     if (!m->tile) {
-        int64_t n = least((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
+        int64_t n = min64((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
         work_bytes(m, m->dst + *row, m->src + *row, (size_t)n);
         *row = *row + n == m->bytes ? 0 : *row + n;
         return n;
@@ -395,7 +391,7 @@ static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
         work_move(m, m->dst, m->src);
         return m->bytes;
     }
-    int64_t left = place_row(m, *row, &to, &from), n = least((bytes + r->bytes - 1) / r->bytes, left);
+    int64_t left = place_row(m, *row, &to, &from), n = min64((bytes + r->bytes - 1) / r->bytes, left);
     r->inner.n[0] = n;
     memory_copy(&r->inner, m->dst + to, m->to, m->src + from, m->from);
     *row = *row + n == r->n ? 0 : *row + n;
@@ -502,7 +498,7 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
         if (!in_step(lane, first) || lane->rows->plain != first->rows->plain ||
             lane->rows->casts != first->rows->casts || lane->to != first->to || lane->from != first->from)
             return 0;
-        rows = least(rows, left);
+        rows = min64(rows, left);
     }
     return *n ? rows : 0;
 }
@@ -548,7 +544,7 @@ static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
     for (int64_t r = 0; r < rows; r += several)
         for (uint32_t i = 0; i < n; i++)
             memory_copy_units(lanes[i].dst + r * lanes[i].dstep, lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
-                              lanes[i].sstep, least(several, rows - r), (size_t)lanes[i].bytes);
+                              lanes[i].sstep, min64(several, rows - r), (size_t)lanes[i].bytes);
 }
 
 /* Rows of one length, at the same steps in all lanes. False: there is no loop for this length. */
@@ -606,7 +602,7 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     int64_t several = (CAST_ROWS + lanes[0].bytes - 1) / lanes[0].bytes;
     for (int64_t r = 0; r < rows; r += several) {
-        int64_t turn = least(several, rows - r);
+        int64_t turn = min64(several, rows - r);
         for (uint32_t i = 0; i < n; i++) {
             struct weave_lane *l = &lanes[i];
             l->rows->inner.n[0] = turn;
@@ -709,7 +705,7 @@ static int64_t abreast(weft_exec *x)
     if (!rows)
         return 0;
     int64_t bytes = across(w->lanes, n);
-    rows = least(rows, PASS / bytes + 1);
+    rows = min64(rows, PASS / bytes + 1);
     if (w->lanes[0].rows->plain)
         plain_rows(w->lanes, n, rows);
     else if (w->lanes[0].rows->casts)
