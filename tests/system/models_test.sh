@@ -114,6 +114,7 @@ large tree -DSTRONG
 large tree -DSTRONG -DHOSTS
 large bus_commit -DDEATHS=0
 large bus_swap
+large bus_relay
 large relay
 large relay -DFAN
 large relay -DAT=0 -DFAULTS=0 -DROUNDS=4
@@ -186,6 +187,9 @@ done
 broken "$stuck" bus_commit -DLOOK_FIRST -DDEATHS=0 -DSTOPS=0
 for fault in LATE_GENERATION EARLY_CHECK NO_CHECK SMALL_NUMBER LOOK_ONCE BLIND_LEASE EARLY_RECORD TAKES_NEWEST; do
     broken "$wrong" bus_snapshot -D$fault
+done
+for fault in NO_BUSY OLD_ROUND EARLY_PRESENT KEEPS_PRESENT LATE_GENERATION NO_CHECK; do
+    broken "$wrong" bus_relay -D$fault
 done
 for fault in SERVES_ON EARLY OVERWRITES GUESSES OLD_VOTES SWAPS_FIRST; do
     broken "$wrong" bus_swap -D$fault
