@@ -173,7 +173,7 @@ int box_check_elements(struct box_list *b, const int64_t *extents, uint64_t flag
     }
     wide all = 1, have;
     for (int d = 0; d < b->ndim; d++)
-        all *= extents[d];
+        all = wide_mul(all, extents[d]);
     int rc = 0;
     have = count_covered(b, &rc);
     if (rc)
