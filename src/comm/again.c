@@ -76,25 +76,32 @@ static int look(struct again *a, int rank, int64_t now)
     return error_set(WEFT_EPEER, "weft_comm_reopen: %s has given up", names_rank(c, by, who));
 }
 
+/* Is it time to look at all ranks, and may something have changed since the last time? */
+static bool is_due(struct again *a, int64_t now)
+{
+    uint64_t departures = 0;
+    if (now - a->looked_at < a->old->beat_ns / LOOKS)
+        return false;
+    a->looked_at = now;
+    if (liveness_departures(a->old, &departures) && departures == a->departures && !a->unclear_at)
+        return false;
+    a->departures = departures;
+    return true;
+}
+
 int again_vain(void *arg, int rank)
 {
     struct again *a = arg;
     int64_t now = core_now();
-    if (rank < 0 && now - a->looked_at < a->old->beat_ns / LOOKS)
-        return 0;
-    a->looked_at = now;
     struct comm_family *f = comm_enter(a->old);
-    uint64_t departures = 0;
-    if (rank < 0 && liveness_departures(a->old, &departures) && departures == a->departures && !a->unclear_at) {
-        comm_leave(f);
-        return 0;
+    int err = 0;
+    if (rank >= 0 || is_due(a, now)) { /* a look at one rank says nothing of the others */
+        if (core_failed(a->old->group))
+            mail_receive(a->old);
+        else
+            mail_move(a->old); /* a comm that has not failed may be opened again, too */
+        err = look(a, rank, now);
     }
-    a->departures = departures;
-    if (core_failed(a->old->group))
-        mail_receive(a->old);
-    else
-        mail_move(a->old); /* a comm that has not failed may be opened again, too */
-    int err = look(a, rank, now);
     comm_leave(f);
     return err;
 }

@@ -8,7 +8,7 @@ struct again {
     const int *ranks; /* of the old comm, which are numbered in this order in the new one */
     int n;
     uint64_t id;         /* of this attempt, the same on all ranks */
-    int64_t looked_at;   /* and what was found: */
+    int64_t looked_at;   /* at all of them, and what was found: */
     int64_t unclear_at;  /* when a rank had given up without saying for whom; 0: none has */
     uint64_t departures; /* liveness_departures of the old comm */
     int gone;            /* a rank of the old comm that is gone; -1: none */

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/again.h"
 #include "comm/comm.h"
 #include "support/clock.h"
 #include "support/processes.h"
@@ -398,6 +399,66 @@ static void rank_stopped_beyond_the_deadline_is_named(void **state)
     munmap(s, sizeof *s);
 }
 
+/* ---- a rank that opens a comm again ---- */
+
+struct reopening {
+    char url[64];
+    atomic_int ready, dead, done;
+    int one, all;
+};
+
+/* A store asks, in turn, whether it waits in vain for rank 0, which holds the values, and for any rank. */
+static int ask_in_turn(struct reopening *s, weft_comm *c)
+{
+    static const int ranks[3] = {0, 1, 2};
+    struct again a;
+    again_begin(&a, c, ranks, 3);
+    for (int64_t end = clock_now() + 10 * SECOND; !s->one && !s->all && clock_now() < end; clock_pause(MS)) {
+        s->one = again_vain(&a, 0);
+        s->all = again_vain(&a, -1);
+    }
+    return s->all == WEFT_EPEER && strstr(weft_errmsg(), "rank 2 has died") ? 0 : 1;
+}
+
+static void rank_of_reopening(struct reopening *s, int rank)
+{
+    weft_comm *c;
+    int err = process_open(s->url, rank, 3, 30 * SECOND, &c) ? 2 : 0;
+    atomic_fetch_add(&s->ready, 1);
+    while (!err && !atomic_load(rank == 1 ? &s->dead : &s->done))
+        clock_pause(MS);
+    if (!err && rank == 1)
+        err = ask_in_turn(s, c);
+    atomic_store(&s->done, 1);
+    weft_comm_close(c);
+    _exit(err);
+}
+
+static void who_waits_for_one_rank_sees_others_die(void **state)
+{
+    (void)state;
+    struct reopening *s = ranks_shared(sizeof *s);
+    pid_t pids[3];
+    int status;
+    snprintf(s->url, sizeof s->url, "shm:again-%ld", (long)getpid());
+    for (int r = 0; r < 3; r++) {
+        pids[r] = process_fork(HANGS);
+        if (pids[r] == 0)
+            rank_of_reopening(s, r);
+    }
+    while (atomic_load(&s->ready) < 3)
+        clock_pause(100000);
+    kill(pids[2], SIGKILL);
+    assert_int_equal(waitpid(pids[2], &status, 0), pids[2]);
+    atomic_store(&s->dead, 1);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(s->one, 0);
+    munmap(s, sizeof *s);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +466,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kind_of_wait_learns_of_a_death_within_50_ms),
         cmocka_unit_test(run_completes_after_a_stopped_rank_continues),
         cmocka_unit_test(rank_stopped_beyond_the_deadline_is_named),
+        cmocka_unit_test(who_waits_for_one_rank_sees_others_die),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
