@@ -35,9 +35,8 @@ left_out()
     esac
 }
 
-# The names of a program's tests that run at places, and of those that run once.
+# The names of a program's tests that run at places.
 placed() { "$1" --list | sed -n '/these run --on/q; p'; }
-once() { "$1" --list | sed '1,/these run --on/d'; }
 
 kernels()
 {

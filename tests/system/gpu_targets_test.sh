@@ -51,7 +51,7 @@ for _ in $(seq 100); do alive || break; sleep 0.1; done
 if [ -x "$WEFT_BUILD_DIR/tests/device_test" ]; then
     mkdir "$work/sim"
     for f in "$WEFT_BUILD_DIR"/*.so* "$WEFT_BUILD_DIR/tests"; do ln -s "$f" "$work/sim/"; done
-    for pattern in '*threads: both_forms*' 'plain: random cases, 3 *' '*death*'; do
+    for pattern in '*threads: all_forms*' 'plain: random cases, 3 *' '*death*'; do
         GPU_TREE=$work/sim GPU_BUILD=no GPU_SHARE=1 WEFT_DEVICE=sim bash cmake/test_gpu.sh "$pattern" >"$work/out" 2>&1 ||
             fail "test-gpu on the simulated device"
         has ", 0 failed, "
