@@ -730,8 +730,6 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
                 err = choose(s, &c, w, until, &choice.version);
             if (err == AGAIN && deadline_now() >= until)
                 err = late(s);
-            if (err == AGAIN && s->cancelled)
-                err = stopped(s);
             choice.code = err;
             if (err < 0)
                 snprintf(choice.text, sizeof choice.text, "%.500s", weft_errmsg());
@@ -745,6 +743,9 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
         if (choice.code == AGAIN) {
             if (have)
                 catalog_free(&c);
+            err = share_result(s, s->cancelled ? stopped(s) : AGAIN); /* any rank may have cancelled */
+            if (err < 0)
+                return err;
             if (s->rank == 0 || s->ranks == 1)
                 wait_change(s, revision,
                             s->ranks > 1 || s->fetching ? min64(until, deadline_in(s->fetching ? CANCEL_NS : SLICE_NS))
@@ -761,6 +762,8 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
             err = try_version(s, &c, &choice.version, dry, until);
         if (have)
             catalog_free(&c);
+        if (err == AGAIN && (s->cancelled || deadline_now() >= until))
+            err = s->cancelled ? stopped(s) : late(s);
         err = share_result(s, err);
         if (!err) {
             *out = choice.version;
@@ -768,8 +771,6 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
         }
         if (err < 0)
             return err;
-        if (s->ranks == 1 && deadline_now() >= until)
-            return late(s);
         int64_t pause = PAUSE_NS;
         deadline_pause(&pause, PAUSE_NS, until);
     }

@@ -125,8 +125,13 @@ int weft_fetching_wait(weft_fetching *f, int64_t timeout_ns, weft_epoch_step *ou
 
 void weft_fetching_cancel(weft_fetching *f)
 {
-    if (f)
-        f->subscriber->cancelled = true;
+    if (!f)
+        return;
+    weft_subscriber *s = f->subscriber;
+    pthread_mutex_lock(&s->lock);
+    s->cancelled = true;
+    pthread_cond_broadcast(&s->unpinned); /* it may wait for a pin */
+    pthread_mutex_unlock(&s->lock);
 }
 
 void weft_fetching_free(weft_fetching *f)

@@ -220,13 +220,15 @@ unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_
     return s->direct ? s->into[i] : b->data + s->part.v[i].at;
 }
 
-/* Waits until none, or neither, of the buffers is pinned. With the lock. */
+/* Waits until none, or neither, of the buffers is pinned, or the fetch that waits is cancelled. With the lock. */
 static int wait_unpinned(weft_subscriber *s, const int *pins, const int *more, int64_t until)
 {
-    while ((*pins || *more) && deadline_now() < until) {
+    while ((*pins || *more) && !s->cancelled && deadline_now() < until) {
         struct timespec at = {until / 1000000000, until % 1000000000}; /* deadline_now() is this clock's time */
         pthread_cond_timedwait(&s->unpinned, &s->lock, &at);
     }
+    if ((*pins || *more) && s->cancelled)
+        return error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
     return *pins || *more ? error_set(WEFT_ETIMEOUT, "set '%s': %s is pinned %d times still", s->set,
                                       s->into ? "the live version" : "the version before the live one",
                                       pins == more ? *pins : *pins + *more)

@@ -111,8 +111,8 @@ static void background(void **state)
     fine(weft_bus_close(a));
 }
 
-/* A fetch that copies, and one that waits for a version, are stopped; the version before stays, and the next fetch is
- * whole. */
+/* A fetch that copies, one that waits for a version, and one that waits for a pin, are stopped; the version before
+ * stays, and the next fetch is whole. */
 static void cancelled(void **state)
 {
     (void)state;
@@ -126,6 +126,7 @@ static void cancelled(void **state)
     weft_subscriber *s = subscribe(b, "cancelled", &o);
     weft_epoch_step v;
     weft_fetching *f;
+    weft_pin *pin;
     commit(p, 1);
     fine(weft_fetch(s, &latest, LONG, &v));
     fine(weft_swap(s, &v, LONG));
@@ -145,9 +146,17 @@ static void cancelled(void **state)
     weft_fetching_free(f);
     compare(s, 1);
     assert_int_equal(weft_swap(s, &(weft_epoch_step){1, 2}, LONG), WEFT_EINVAL); /* it is not staged */
+    fine(weft_use(s, &pin));
     fine(weft_fetch(s, &latest, LONG, &v));
     fine(weft_swap(s, &v, LONG));
     compare(s, 2);
+    /* It waits for the pin, which this thread has. */
+    fine(weft_fetch_start(s, &latest, LONG, &f));
+    weft_fetching_cancel(f);
+    assert_int_equal(weft_fetching_wait(f, LONG, &v), WEFT_EINVAL);
+    says("stopped by the caller");
+    weft_fetching_free(f);
+    weft_unuse(pin);
     /* Freeing one that waits for a version that never comes ends it. */
     fine(weft_fetch_start(s, &(weft_want){WEFT_WANT_STEP, 99}, LONG, &f));
     weft_fetching_free(f);
@@ -351,8 +360,8 @@ struct shared {
     struct set wanted;
 };
 
-/* Both fetch in the background. Rank 0 cancels, and both fail. A rank whose version is pinned keeps both from swapping.
- */
+/* Both fetch in the background. Either rank cancels, and both fail. A rank whose version is pinned keeps both from
+ * swapping. */
 static void fetch_together(struct ranks_rank *r)
 {
     struct shared *h = r->arg;
@@ -371,11 +380,13 @@ static void fetch_together(struct ranks_rank *r)
     o.comm = r->comm;
     RANKS_OK(r, weft_bus_open(directories_url(), &bo, &b));
     RANKS_OK(r, weft_subscribe(b, "together", h->wanted.tensors, N, &o, &s));
-    RANKS_OK(r, weft_fetch_start(s, &latest, LONG, &f)); /* there is no version yet */
-    if (!r->rank)
-        weft_fetching_cancel(f);
-    RANKS_CHECK(r, weft_fetching_wait(f, LONG, &v) == WEFT_EINVAL);
-    weft_fetching_free(f);
+    for (int rank = 0; rank < 2; rank++) {
+        RANKS_OK(r, weft_fetch_start(s, &latest, LONG, &f)); /* there is no version yet */
+        if (r->rank == rank)
+            weft_fetching_cancel(f);
+        RANKS_CHECK(r, weft_fetching_wait(f, LONG, &v) == WEFT_EINVAL);
+        weft_fetching_free(f);
+    }
     for (int64_t step = 1; step < 3; step++) {
         fill(&a, step);
         if (!r->rank) {
