@@ -437,8 +437,8 @@ static int tell_caller(struct attempt *a, size_t i)
     weft_subscriber *s = a->s;
     const struct reader_piece *p = &s->plan.pieces[i];
     a->done += p->bytes;
+    s->total = s->plan.bytes; /* first: others never see bytes of a total of 0 */
     s->done = a->done;
-    s->total = s->plan.bytes;
     if ((s->progress && s->progress(s->arg, a->done, s->plan.bytes)) || s->cancelled)
         return stopped(s);
     if (deadline_now() >= a->until)
@@ -808,7 +808,6 @@ int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t ti
 
 int fetch_run(weft_subscriber *s, const weft_want *w, int64_t until, weft_epoch_step *out)
 {
-    s->done = s->total = 0;
     int err = find_version(s, w, false, until, out);
     job_metrics_call(&s->bus->metrics, JOB_METRICS_FETCH, err, deadline_now() - s->begun);
     for (size_t i = 0; i < s->nsources && !err; i++)

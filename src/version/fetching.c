@@ -68,6 +68,7 @@ int weft_fetch_start(weft_subscriber *s, const weft_want *want, int64_t timeout_
     pthread_condattr_destroy(&attr);
     pthread_mutex_lock(&s->lock);
     s->cancelled = false;
+    s->done = s->total = 0;
     s->fetching = f;
     pthread_mutex_unlock(&s->lock);
     err = start_thread(f);

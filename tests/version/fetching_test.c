@@ -127,10 +127,13 @@ static void cancelled(void **state)
     weft_epoch_step v;
     weft_fetching *f;
     weft_pin *pin;
+    int64_t done, total;
     commit(p, 1);
     fine(weft_fetch(s, &latest, LONG, &v));
     fine(weft_swap(s, &v, LONG));
     fine(weft_fetch_start(s, &(weft_want){WEFT_WANT_NEWER, 0}, LONG, &f));
+    fine(weft_fetching_test(f, NULL, &done, &total));
+    assert_true(!done && !total); /* not those of the fetch before */
     weft_fetching_cancel(f);
     assert_int_equal(weft_fetching_wait(f, LONG, &v), WEFT_EINVAL);
     says("stopped by the caller");
