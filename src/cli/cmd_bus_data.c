@@ -252,10 +252,10 @@ int cmd_bus_data_push(const struct cmd_bus_data *a, struct failure *why)
     struct input in;
     weft_bus *b = NULL;
     weft_publisher *p = NULL;
-    signals_watch();
     int code = open_input(a->path, &in, why);
     if (!code)
         code = open_bus(a, true, &b, why);
+    signals_watch(); /* what was done so far can end at once */
     if (!code)
         code = publish(a, b, &in, &p, why);
     close_input(&in); /* the snapshot has all of it */
@@ -272,7 +272,15 @@ static int show_progress(void *arg, int64_t done, int64_t total)
 {
     (void)arg;
     progress_line("bytes", done, total);
-    return signals_caught();
+    return 0;
+}
+
+static int look_for_signals(void *arg, int64_t done, int64_t total)
+{
+    (void)arg;
+    (void)done;
+    (void)total;
+    return signals_caught() ? WEFT_EIO : 0;
 }
 
 /* The tensors of the set, each whole, on one rank. */
@@ -335,7 +343,7 @@ static int write_output(const struct cmd_bus_data *a, const struct list *l, weft
 {
     struct temp_folder folder = {.lock = -1};
     char text[256], one[300];
-    weft_checkpoint_opts o = {.size = sizeof o, .force = a->force};
+    weft_checkpoint_opts o = {.size = sizeof o, .force = a->force, .progress = look_for_signals};
     if (is_file_name(a->path) && !a->to)
         return write_file(a, l, pin, a->path, a->force, bytes, why);
     if (!temp_folder_make(NULL, "bus-pull", &folder, text, sizeof text))
@@ -372,6 +380,7 @@ static int fetch(const struct cmd_bus_data *a, weft_bus *b, struct failure *why)
         err = weft_use(s, &pin);
     if (!code)
         code = library(why, err);
+    signals_watch(); /* from here on there are files to be cleaned up; a wait for a version ends at once */
     if (!code)
         code = write_output(a, &l, pin, &bytes, why);
     if (!code)
@@ -388,11 +397,11 @@ int cmd_bus_data_pull(const struct cmd_bus_data *a, struct failure *why)
     weft_bus *b = NULL;
     if (is_file_name(a->path) && !a->force && !access(a->path, F_OK))
         return failure_set(why, CLI_BAD, "%s exists: --force replaces it", a->path);
-    signals_watch();
     int code = open_bus(a, false, &b, why);
     if (!code)
         code = fetch(a, b, why);
     weft_bus_close(b);
+    signals_obey();
     return code;
 }
 

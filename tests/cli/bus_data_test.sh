@@ -106,6 +106,13 @@ run 0 pull file:dir policy out.safetensors --force --dtype bf16 --step 7
 same bf16 out.safetensors
 run 1 pull file:dir policy other.safetensors --step 8 --timeout 1; says "no version in time"
 [ ! -e other.safetensors ] || complain "a pull that failed has left a file"
+# A pull that waits for a version ends at once by a signal.
+"$WEFT_BIN" bus pull file:dir policy other.safetensors --step 8 --timeout 60 >out 2>err &
+sleep 0.3
+kill -TERM $!
+wait $!
+code=$?
+[ "$code" -eq 143 ] || complain "a pull that waits ends with $code by TERM: $(cat err)"
 run 0 doctor file:dir; prints "nothing is wrong"
 stop KILL
 run 1 doctor file:dir; prints "wrong  set policy: version 1.7: 1 of its 1 parts have no live holder"
