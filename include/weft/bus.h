@@ -57,8 +57,8 @@ typedef struct weft_bus_opts {
     const char *listen;  /* "HOST:PORT": where processes of other hosts pull what this process publishes or has read.
                           * HOST is an address of this machine that they reach; port 0: the system chooses. Needs
                           * libsodium. NULL: only processes of this host reach it */
-    const char *metrics; /* a file that has the text of weft_bus_metrics, written anew at most once a second and at
-                          * weft_bus_close. NULL: none */
+    const char *metrics; /* a file that has the text of weft_bus_metrics. It is written anew after a commit, a swap or a
+                          * call that fails, at most once a second, and at weft_bus_close. NULL: none */
 } weft_bus_opts;
 #define WEFT_BUS_OPTS_INIT WEFT_SIZED(weft_bus_opts)
 
@@ -230,8 +230,8 @@ WEFT_API int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t tim
 WEFT_API int weft_use(weft_subscriber *s, weft_pin **out);
 WEFT_API void weft_unuse(weft_pin *p); /* NULL is allowed */
 WEFT_API weft_epoch_step weft_pin_version(const weft_pin *p);
-/* The array of tensor i of the list: dense, of the shape and dtype of its layout on this rank, aligned to 64 bytes.
- * *data is NULL and *bytes 0 if the rank holds nothing of it. bytes may be NULL. */
+/* The array of tensor i of the list: dense, of the shape and dtype of its layout on this rank, aligned to 64 bytes;
+ * with `into` the caller's own. *data is NULL and *bytes 0 if the rank holds nothing of it. bytes may be NULL. */
 WEFT_API int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes);
 WEFT_API int weft_pin_meta(const weft_pin *p, char *buf, size_t cap, size_t *len); /* of the version */
 /* Give back all pins first: their memory is gone afterwards. While a fetch runs in the background it does nothing. */

@@ -113,7 +113,8 @@ void job_metrics_call(struct job_metrics *m, enum job_metrics_call call, int err
         if (i < JOB_METRICS_BUCKETS)
             t->buckets[i]++;
     }
-    write_file(m, false);
+    if (err) /* a put or fetch that succeeds is followed by a commit or swap, whose step the file has to show */
+        write_file(m, false);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -137,5 +138,6 @@ void job_metrics_live(struct job_metrics *m, int64_t step)
 {
     pthread_mutex_lock(&m->lock);
     m->live = step;
+    write_file(m, false);
     pthread_mutex_unlock(&m->lock);
 }

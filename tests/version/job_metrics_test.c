@@ -13,10 +13,42 @@ static void tells(const char *text, const char *line)
         fail_msg("the metrics do not have '%s':\n%s", line, text);
 }
 
+static void read_file(const char *path, char *text, size_t cap)
+{
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, cap - 1, f) : 0;
+    if (f)
+        fclose(f);
+    assert_true(n > 0);
+    text[n] = 0;
+}
+
+/* The first version is in the file as soon as it is committed: the put shortly before did not use up the second. */
+static void file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/weft-metrics-XXXXXX", text[8192];
+    int fd = mkstemp(path);
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    weft_bus *b;
+    o.token = PUBLISH_TOKEN;
+    o.metrics = path;
+    fine(weft_bus_open(directories_url(), &o, &b));
+    weft_publisher *p = publish(b, "file", NULL);
+    commit(p, 5);
+    read_file(path, text, sizeof text);
+    tells(text, "weft_bus_put_seconds_count 1\n");
+    tells(text, "weft_bus_step{role=\"published\"} 5\n");
+    weft_publisher_close(p);
+    fine(weft_bus_close(b));
+    close(fd);
+    unlink(path);
+}
+
 static void counts(void **state)
 {
     (void)state;
-    char path[] = "/tmp/weft-metrics-XXXXXX", text[8192], file[8192];
+    char path[] = "/tmp/weft-metrics-XXXXXX", text[8192], written[8192];
     int fd = mkstemp(path);
     weft_bus_opts o = WEFT_BUS_OPTS_INIT;
     weft_bus *b;
@@ -58,21 +90,14 @@ static void counts(void **state)
     weft_publisher_close(p);
     fine(weft_bus_metrics(b, text, sizeof text, &len));
     fine(weft_bus_close(b)); /* writes the file */
-    ssize_t n = -1;
-    FILE *f = fopen(path, "r");
-    if (f) {
-        n = (ssize_t)fread(file, 1, sizeof file - 1, f);
-        fclose(f);
-    }
-    assert_true(n > 0);
-    file[n] = 0;
-    assert_string_equal(file, text);
+    read_file(path, written, sizeof written);
+    assert_string_equal(written, text);
     close(fd);
     unlink(path);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(file)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }
