@@ -353,7 +353,8 @@ def bus(
 
     ``token`` is by default that of WEFT_TOKEN or WEFT_TOKEN_FILE. ``deadline`` is for calls that have no timeout (30 s), and after ``lease``
     seconds (10) others take this process for gone if it does not answer. ``listen="HOST:PORT"`` lets other hosts pull what this
-    process publishes. ``metrics`` is a file that has the text of :meth:`Bus.metrics`, at most a second old.
+    process publishes. ``metrics`` is a file that has the text of :meth:`Bus.metrics`; it is written anew after a
+    commit, a swap or a call that fails, at most once a second, and when the bus is closed.
     """
     opts = ffi.new("weft_bus_opts *")
     opts.size = ffi.sizeof("weft_bus_opts")
@@ -713,11 +714,19 @@ class Subscriber(Closing):
         return Pin(_Held(out[0], self._owner), self._layouts, self.rank, self._torch)
 
     async def __aiter__(self) -> AsyncIterator[Version]:
-        """Every newer version, staged: ``async for v in sub: sub.swap(v)``. Without a swap the next one is the same or a newer one."""
+        """Every newer version, staged: ``async for v in sub: sub.swap(v)``. Without a swap the next one is the same or a newer one.
+
+        A version must be staged within the deadline of the bus; otherwise it is begun anew.
+        """
+
+        def stage() -> Version:
+            self.verify("newer", timeout=_LOOK)  # waits in short turns, so that a task that is cancelled ends soon
+            return self.fetch("newer")
+
         loop = asyncio.get_running_loop()
         while True:
             try:
-                version = await loop.run_in_executor(None, lambda: self.fetch("newer", timeout=_LOOK))
+                version = await loop.run_in_executor(None, stage)
             except TimeoutError:
                 continue
             yield version

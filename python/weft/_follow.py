@@ -12,6 +12,7 @@ from ._errors import TimeoutError
 
 __all__ = ["follow", "sync"]
 
+_VERIFY = 5.0  # seconds within which the holders of a version that is there say what they have
 _Key = Tuple[str, str]
 _lock = threading.Lock()
 _buses: Dict[str, Bus] = {}
@@ -55,6 +56,7 @@ def sync(url: str, name: str, arrays: Mapping[str, Any], step: int, *, dtype: Op
 
 def follow(url: str, name: str, arrays: Mapping[str, Any], timeout: float = 0) -> Optional[Version]:
     """Writes the newest version of the set into the arrays, if it is newer than the one that they have; None: there is none within the timeout.
+    It is read within the deadline of the bus.
 
     The version is staged and checked before the arrays are written. Give the same arrays in each call.
     """
@@ -62,13 +64,19 @@ def follow(url: str, name: str, arrays: Mapping[str, Any], timeout: float = 0) -
         known = _subscribers.get((url, name))
         places = {n: memory_of(a.detach() if hasattr(a, "detach") else a).address for n, a in arrays.items()}
         if known is not None and known[1] != places:
-            known[0].close()
+            _subscribers.pop((url, name))[0].close()
             known = None
         if known is None:
             known = _subscribers[url, name] = _open(url).subscribe(name, arrays, into=arrays), places
+        subscriber = known[0]
+        live = subscriber.version
+        there = any(v.holders and (live is None or v.version > live) for v in _open(url).versions(name))
+        if not there and timeout <= 0:
+            return None
         try:
-            version = known[0].fetch("newer", timeout=timeout)
+            subscriber.verify("newer", timeout=max(timeout, _VERIFY))
         except TimeoutError:
             return None
-        known[0].swap(version)
+        version = subscriber.fetch("newer")
+        subscriber.swap(version)
         return version
