@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping as MappingOf
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -536,42 +539,68 @@ def weft_python_arrived(arg: Any, version: Any, i: int, data: Any, size: int) ->
         array = array_at(call, int(ffi.cast("uintptr_t", data)), which.dtype, which.local(call.rank).shape, call.torch)
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
-        call.arrived(_version(version), name, array)
+        call.tell(call.arrived, _version(version), name, array)
     return 0
 
 
 class Fetching:
-    """A fetch in the background, made by :meth:`Subscriber.start`. Until its end, the subscriber can be used, and nothing else."""
+    """A fetch in the background, made by :meth:`Subscriber.start`. Until its end, the subscriber can be used, and nothing else.
+
+    Any thread may call it. A callback of the fetch may cancel it, which then does not wait.
+    """
 
     def __init__(self, subscriber: "Subscriber", ptr: Any) -> None:
-        self._subscriber, self._handle = subscriber, _Handle(ptr, lib.weft_fetching_free, subscriber._owner.handle)
+        self._subscriber = subscriber
+        self._handle: Optional[_Handle] = _Handle(ptr, lib.weft_fetching_free, subscriber._owner.handle)
+        self._changed = threading.Condition()  # of what follows, and of the handle, which one thread takes away to free it
+        self._inside = 0  # calls of the library with it
         self._result: Union[None, Version, BaseException] = None
         self._far = (0, 0)
+        _running.add(self)
 
-    def _look(self) -> Tuple[bool, int, int]:
+    @contextmanager
+    def _using(self) -> Iterator[Any]:
+        """What the library calls it, not freed before the end of the ``with``; None: it is freed."""
+        with self._changed:
+            ptr = self._handle.get() if self._handle is not None else None
+            self._inside += ptr is not None
+        try:
+            yield ptr
+        finally:
+            if ptr is not None:
+                with self._changed:
+                    self._inside -= 1
+                    self._changed.notify_all()
+
+    def _look(self, ptr: Any) -> Tuple[bool, int, int]:
         over, done, total = ffi.new("bool *"), ffi.new("int64_t *"), ffi.new("int64_t *")
-        check(lib.weft_fetching_test(self._handle.get(), over, done, total))
+        check(lib.weft_fetching_test(ptr, over, done, total))
         return bool(over[0]), int(done[0]), int(total[0])
 
     @property
     def over(self) -> bool:
         """Whether :meth:`wait` returns at once."""
-        return self._handle.ptr is None or self._look()[0]
+        with self._using() as ptr:
+            return ptr is None or self._look(ptr)[0]
 
     @property
     def progress(self) -> Tuple[int, int]:
         """Bytes that are staged, and of how many; (0, 0) as long as there is no version."""
-        return self._far if self._handle.ptr is None else self._look()[1:]
+        with self._using() as ptr:
+            return self._far if ptr is None else self._look(ptr)[1:]
 
     def wait(self, timeout: Optional[float] = None) -> Version:
         """The version that is staged, or what the fetch has failed with. Raises TimeoutError if it is not over in time; then it goes on."""
+        if self._subscriber._call.thread == threading.get_ident():
+            raise InvalidError("wait: a callback of the fetch cannot wait for its end")
         until = None if timeout is None else time.monotonic() + timeout
         out = ffi.new("weft_epoch_step *")
         while self._result is None:
             left = _LOOK if until is None else max(0.0, until - time.monotonic())
-            over = self._look()[0]
-            code = lib.weft_fetching_wait(self._handle.get(), nanoseconds(min(left, _LOOK)), out)
-            error = failure(code) if code else None
+            with self._using() as ptr:
+                over = ptr is None or self._look(ptr)[0]
+                code = 0 if ptr is None else lib.weft_fetching_wait(ptr, nanoseconds(min(left, _LOOK)), out)
+                error = failure(code) if code else None
             if over or not isinstance(error, TimeoutError):
                 self._end(error or _version(out))
             elif until is not None and until <= time.monotonic():
@@ -581,15 +610,26 @@ class Fetching:
         return self._result
 
     def _end(self, result: Union[Version, BaseException]) -> None:
-        self._far = self._look()[1:]
-        self._handle.close()
+        """Frees it, if no other thread does; then waits until that one has."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._inside)
+            handle, self._handle = self._handle, None
+            if handle is None:
+                self._changed.wait_for(lambda: self._result is not None)
+                return
+            self._far = self._look(handle.get())[1:]
+        handle.close()  # without the lock: a callback may ask how far it is
         raised = self._subscriber._heard()
-        self._result = raised if raised is not None else result
+        with self._changed:
+            self._result = raised if raised is not None else result
+            self._changed.notify_all()
 
     def cancel(self) -> None:
         """Stops the fetch, and waits until it has. The version that is live stays live."""
-        if self._handle.ptr is not None:
-            lib.weft_fetching_cancel(self._handle.ptr)
+        with self._using() as ptr:
+            if ptr is not None:
+                lib.weft_fetching_cancel(ptr)
+        if ptr is not None and self._subscriber._call.thread != threading.get_ident():
             self._end(InvalidError("the fetch was cancelled"))
 
     def __enter__(self) -> "Fetching":
@@ -600,6 +640,18 @@ class Fetching:
 
     def __repr__(self) -> str:
         return f"weft.Fetching({self._subscriber.name!r}, {'over' if self.over else '%d of %d bytes' % self.progress})"
+
+
+_running: "weakref.WeakSet[Fetching]" = weakref.WeakSet()
+
+
+@atexit.register
+def _cancel_all() -> None:
+    """No callback may come when the interpreter has ended."""
+    process = os.getpid()
+    for f in list(_running):
+        if f._subscriber._owner.handle._process == process:
+            f.cancel()
 
 
 class Subscriber(Closing):
@@ -621,6 +673,7 @@ class Subscriber(Closing):
         self.name, self.rank = name, rank
         self._layouts, self._torch, self._comm = which, torch, comm
         self._call = call
+        self._fetching: Callable[[], Optional[Fetching]] = lambda: None
         call.names, call.layouts, call.rank, call.torch = list(which), which, rank, torch
         self._arg = opts.arg = ffi.new_handle(call)
         if call.heard is not None:
@@ -700,7 +753,9 @@ class Subscriber(Closing):
         are told by the thread that fetches."""
         out = ffi.new("weft_fetching **")
         check(lib.weft_fetch_start(self._ptr, _want(want), _timeout(timeout, lib.WEFT_DEADLINE), out))
-        return Fetching(self, out[0])
+        f = Fetching(self, out[0])
+        self._fetching = weakref.ref(f)
+        return f
 
     def swap(self, version: Version, timeout: Optional[float] = None) -> None:
         """Makes the staged version live, on all ranks of the comm or on none."""
@@ -732,10 +787,13 @@ class Subscriber(Closing):
             yield version
 
     def close(self) -> None:
-        """Raises BusyError while arrays of a version are in use."""
+        """Raises BusyError while arrays of a version are in use. A fetch in the background is cancelled."""
         with self._owner.lock:
             if self._owner.pins and self._owner.handle.ptr is not None:
                 raise BusyError(f"subscriber of {self.name!r}: {self._owner.pins} pins are held, or arrays of them")
+        running = self._fetching()
+        if running is not None:
+            running.cancel()
         self._owner.handle.close()
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Union
 
 from . import _dtypes
@@ -33,6 +34,14 @@ class Call:
     def __init__(self, heard: Optional[Progress]) -> None:
         self.heard = heard
         self.raised: Optional[BaseException] = None
+        self.thread: Optional[int] = None  # that is in a callback now
+
+    def tell(self, hears: Callable[..., Any], *about: Any) -> None:
+        self.thread = threading.get_ident()
+        try:
+            hears(*about)
+        finally:
+            self.thread = None
 
 
 def stop(kind: Any, raised: BaseException, trace: Any) -> None:
@@ -47,7 +56,7 @@ def weft_python_progress(arg: Any, done: int, size: int) -> int:
     """Called by the thread that waits in the library: exceptions, an interrupt of the user's too, stop it."""
     call: Call = ffi.from_handle(arg)
     if call.heard is not None:
-        call.heard(done, size)
+        call.tell(call.heard, done, size)
     return 0
 
 

@@ -230,6 +230,62 @@ def test_background(url):
                 sub.start(timeout=DEADLINE).wait(DEADLINE)
 
 
+def test_background_from_other_threads(url):
+    """A fetch is cancelled while another thread waits for it, by its own callback, and by the end of its subscriber."""
+    with weft.bus(url) as b, b.publish("policy", weights(0)) as pub:
+        with b.subscribe("policy", weights(0)) as sub:
+            f, waits = sub.start(timeout=DEADLINE), threading.Event()
+
+            def wait():
+                waits.set()
+                with pytest.raises(weft.InvalidError):
+                    f.wait(DEADLINE)
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            waits.wait(DEADLINE)
+            f.cancel()
+            thread.join(DEADLINE)
+            assert not thread.is_alive() and f.over
+            sub.start(timeout=DEADLINE)  # nobody has it: it is freed, and the subscriber is free
+            last = sub.start(timeout=DEADLINE)
+        with pytest.raises(weft.InvalidError, match="cancelled"):
+            last.wait()
+        pub.put(1, weights(1))
+        pub.commit(1)
+        told, begin = [], threading.Event()
+
+        def progress(done, total):
+            begin.wait(DEADLINE)
+            with pytest.raises(weft.InvalidError, match="callback"):
+                f.wait()
+            f.cancel()
+            told.append(f.progress)
+
+        with b.subscribe("policy", weights(0), progress=progress) as sub:
+            f = sub.start(timeout=DEADLINE)
+            begin.set()
+            with pytest.raises(weft.InvalidError, match="stopped"):
+                f.wait(DEADLINE)
+            assert len(told) == 1 and 0 < told[0][0] < told[0][1]
+            assert sub.version is None
+
+
+def test_exit_during_a_fetch(url):
+    """A program may end while a fetch calls it back."""
+    program = (
+        "import sys, numpy as np, weft\n"
+        "b = weft.bus(sys.argv[1])\n"
+        "arrays = {n: np.zeros(4, np.float32) for n in ('a', 'b', 'c')}\n"
+        "pub = b.publish('p', arrays)\n"
+        "pub.put(1, arrays)\n"
+        "pub.commit(1)\n"
+        "sub = b.subscribe('p', arrays, progress=lambda done, total: None)\n"
+        "f = sub.start(timeout=60)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, url], timeout=DEADLINE).returncode == 0
+
+
 def test_arrays_of_the_caller(url):
     mine = {n: np.zeros_like(a) for n, a in weights(0).items()}
     with weft.bus(url) as b, b.publish("policy", weights(0)) as pub, b.subscribe("policy", mine, into=mine) as sub:
