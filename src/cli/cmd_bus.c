@@ -394,7 +394,7 @@ static bool strange(const struct asked *a, const struct cmd_bus_data *d, const c
                {'d', d->dtype != NULL},
                {'e', d->meta != NULL},
                {'x', d->seconds != 0},
-               {'o', d->to != NULL},
+               {'o', d->to || d->rules},
                {'p', d->force}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given && !strchr(options, all[i].letter))
@@ -435,6 +435,8 @@ int cmd_bus(int argc, char **argv)
          INT32_MAX},
         {"to", ARGS_TEXT, "MESH", "pull: write a checkpoint for the ranks of this mesh, as weft checkpoint does", &d.to,
          0, 0},
+        {"rules", ARGS_TEXT, "RULES",
+         "pull: with --to, how tensors are split: a file, or a name, as for weft checkpoint", &d.rules, 0, 0},
         {"force", ARGS_FLAG, NULL, "pull: replace what is there", &d.force, 0, 0},
         {0}};
     const struct args_verb verb = {
@@ -445,7 +447,7 @@ int cmd_bus(int argc, char **argv)
         "watch URL [PREFIX] [--after N] [--count N] [--json]\n"
         "status URL [--json]\n"
         "push URL SET CHECKPOINT [--step N] [--dtype DTYPE] [--meta TEXT] [--seconds N] [--listen HOST:PORT] [--json]\n"
-        "pull URL SET OUT [--step N] [--dtype DTYPE] [--to MESH] [--force] [--json]\n"
+        "pull URL SET OUT [--step N] [--dtype DTYPE] [--to MESH --rules RULES] [--force] [--json]\n"
         "doctor URL [--json]",
         "Serves the directory in which jobs find each other that do not know each other, and shows what is in one. URL "
         "is\n"
@@ -477,6 +479,8 @@ int cmd_bus(int argc, char **argv)
     if (d.dtype && strcmp(d.dtype, "f16") && strcmp(d.dtype, "bf16") && strcmp(d.dtype, "f32") &&
         strcmp(d.dtype, "f64"))
         return args_complain(&verb, "--dtype is f16, bf16, f32 or f64, not '%s'", d.dtype);
+    if (d.rules && !d.to)
+        return args_complain(&verb, "--rules is for --to");
     d.listen = a.listen;
     a.listen = a.listen ? a.listen : LISTEN;
     a.url = d.url = n > 1 ? words[1] : NULL;

@@ -343,7 +343,7 @@ static int write_output(const struct cmd_bus_data *a, const struct list *l, weft
 {
     struct temp_folder folder = {.lock = -1};
     char text[256], one[300];
-    weft_checkpoint_opts o = {.size = sizeof o, .force = a->force, .progress = look_for_signals};
+    weft_checkpoint_opts o = {.size = sizeof o, .force = a->force, .rules = a->rules, .progress = look_for_signals};
     if (is_file_name(a->path) && !a->to)
         return write_file(a, l, pin, a->path, a->force, bytes, why);
     if (!temp_folder_make(NULL, "bus-pull", &folder, text, sizeof text))

@@ -8,7 +8,7 @@
 
 struct cmd_bus_data {
     const char *url, *set, *path;
-    const char *token_file, *listen, *dtype, *meta, *to;
+    const char *token_file, *listen, *dtype, *meta, *to, *rules;
     int64_t step, timeout, seconds; /* step -1: none was said; seconds 0: until a signal */
     bool json, force;
 };

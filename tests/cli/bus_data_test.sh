@@ -74,6 +74,7 @@ run 2 push file:dir policy files.py; says "safetensors"
 run 2 push file:dir policy in.safetensors --dtype i8; says "--dtype"
 run 2 pull file:nowhere policy out.safetensors; says "no such folder"
 run 2 doctor file:nowhere; says "no such folder"
+run 2 pull file:nowhere policy out --rules rules; says "--to"
 run 2 doctor file:nowhere --force; says "not one of weft bus doctor"
 
 # push ARGUMENT...: serves a version in the background.
@@ -121,8 +122,16 @@ run 1 doctor file:dir --json; prints '"wrong": true'
 push hf
 run 0 pull file:dir policy hf.safetensors
 same hf hf.safetensors 2.0
-printf '* [...]\nw [/tp, ]\n' >rules
-run 0 pull file:dir policy ranks --to tp1
+run 2 pull file:dir policy ranks --to tp2; says "no rules"
+printf 'a [/tp, ]\n* [...]\n' >rules
+run 0 pull file:dir policy ranks --to tp2 --rules rules
+set -- ranks/rank-*.safetensors
+[ $# -eq 2 ] || complain "pull --to tp2 wrote $*"
+run 2 pull file:dir policy ranks --to tp2 --rules rules; says "exist"
+stop TERM
+push ranks
+run 0 pull file:dir policy joined.safetensors
+same hf joined.safetensors 3.0
 stop TERM
 # A checkpoint of two ranks is put together.
 printf 'w [/tp, ]\n* [...]\n' >rules
@@ -131,5 +140,5 @@ push two
 run 0 pull file:dir policy again.safetensors
 same small again.safetensors
 stop TERM
-run 0 doctor file:dir; prints "note   set policy: epoch 3 has committed nothing that is kept"
+run 0 doctor file:dir; prints "note   set policy: epoch 4 has committed nothing that is kept"
 exit $failed
