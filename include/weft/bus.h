@@ -180,7 +180,8 @@ typedef struct weft_subscribe_opts {
     int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
     /* The caller's own arrays, for memory that cannot be exchanged: a view for each tensor, dense and in host memory.
      * Swap copies the staged version into them when all ranks have staged and checked it; weft_pin_data gives them.
-     * Memory for one version is taken, not for two. NULL: none. The arrays must outlive the subscriber. */
+     * Memory for one version is taken, not for two. NULL: none. The arrays must outlive the subscriber. While swap, or
+     * a fetch with `direct`, waits for pins, weft_use waits for it: a thread that has a pin does not take another. */
     const weft_view *into;
     bool direct; /* with `into`: fetch writes into the arrays at once, without staging. From then on weft_use is refused
                   * until a fetch has succeeded and was swapped: after a failure the arrays are a mixture */
@@ -217,7 +218,8 @@ WEFT_API int weft_fetching_test(weft_fetching *f, bool *over, int64_t *done, int
 /* Waits for its end, and returns its result. WEFT_ETIMEOUT: it is not over; the fetch goes on. */
 WEFT_API int weft_fetching_wait(weft_fetching *f, int64_t timeout_ns, weft_epoch_step *out);
 /* Asks it to stop: it fails with WEFT_EINVAL, unless it was over before, and what was live stays live. With a comm it
- * fails on all ranks. It is over when weft_fetching_wait says so. Any thread may call it. */
+ * fails on all ranks. It is over when weft_fetching_wait says so: a request to the directory, or to a holder, that is
+ * not answered ends first, at its time. Any thread may call it, and a callback of the fetch, too. */
 WEFT_API void weft_fetching_cancel(weft_fetching *f);
 /* Cancels it, if it is not over, waits for its end, and frees it. NULL is allowed. */
 WEFT_API void weft_fetching_free(weft_fetching *f);
