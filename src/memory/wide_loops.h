@@ -649,6 +649,8 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
         const unsigned char *p[OPS_WAYS] = {in[0]};                                                               \
         unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                          \
         const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP * dsize;                                    \
+        if (ways > OPS_WAYS)                                                                                      \
+            __builtin_unreachable(); /* or gcc warns that p[OPS_WAYS] is read */                                  \
         for (int k = 0; k < ways; k++)                                                                            \
             p[k] = in[k];                                                                                         \
         if (n < STEP) {                                                                                           \
