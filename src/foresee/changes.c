@@ -88,7 +88,7 @@ static int try_placement(struct changes *c, const struct scene *s, const struct 
 static int add_replicated(struct scene *to, const weft_move *m, int world, struct failure *why)
 {
     weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
-    if (weft_layout_describe(m->src, &d) || d.naxes == WEFT_MAX_AXES)
+    if (weft_layout_describe(m->src, &d) || d.boxes || d.naxes == WEFT_MAX_AXES) /* boxes have no axis to add to */
         return CLI_BAD;
     weft_axis axes[WEFT_MAX_AXES] = {{"replica_of_all", 2}};
     size_t n = 1;

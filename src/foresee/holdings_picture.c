@@ -54,18 +54,21 @@ static bool add(struct pieces *p, int rank, const weft_box *b, int ndim)
 
 static bool gather(struct pieces *p, const weft_layout *l, const weft_layout_desc *d)
 {
-    size_t ranks = 1;
+    const int *ranks = d->boxes ? d->boxes->rank : d->ranks; /* of boxes: of each box, in ascending order */
+    size_t all = d->boxes ? d->boxes->n : 1;
     for (int a = 0; a < d->naxes; a++)
-        ranks *= (size_t)d->axes[a].size;
+        all *= (size_t)d->axes[a].size;
     bool fine = true;
-    for (size_t i = 0; i < ranks && fine; i++) {
+    for (size_t i = 0; i < all && fine; i++) {
         size_t n = 0;
-        if (weft_layout_boxes(l, d->ranks[i], NULL, 0, &n) || n > HOLDINGS_PICTURE_BOXES)
+        if (d->boxes && i && ranks[i] == ranks[i - 1])
+            continue;
+        if (weft_layout_boxes(l, ranks[i], NULL, 0, &n) || n > HOLDINGS_PICTURE_BOXES)
             return false;
         weft_box *boxes = malloc((n + 1) * sizeof *boxes);
-        fine = boxes && !weft_layout_boxes(l, d->ranks[i], boxes, n, &n);
+        fine = boxes && !weft_layout_boxes(l, ranks[i], boxes, n, &n);
         for (size_t k = 0; k < n && fine; k++)
-            fine = add(p, d->ranks[i], &boxes[k], d->ndim);
+            fine = add(p, ranks[i], &boxes[k], d->ndim);
         free(boxes);
     }
     return fine;

@@ -148,6 +148,9 @@ run 0 sim 'f32[64/y,64/x] @y2.x2' 'f32[64/y,64] @y4=4..7' --html page.html --wha
 run 0 plan 'f32[64/y,64/x] @y2.x2' 'f32[64/y,64] @y4=4..7' --html page.html --json
 "$python" "$WEFT_SOURCE_DIR/tests/cli/page_numbers.py" page.html out 2 || complain "$what: the page"
 grep -q '\[0..15, 0..63\]: rank 4<' page.html || complain "$what: the page does not show who holds what"
+run 0 plan 'f32[8,4] @{0: [0:4,:]; 2: [4:6,:] [6:8,:]}' 'f32[8/x,4] @x2' --html page.html
+grep -q '\[6..7, 0..3\]: rank 2<' page.html || complain "$what: the page does not show who holds which boxes"
+run 0 sim 'f32[8] @{0: [0:4]; 1: [4:8]}' 'f32[8/x] @x2=2,3' --what-if; out 'what if'
 run 2 sim 'f32[4] @x1' 'f32[4] @x1' --html missing/page.html; err "missing/page.html: cannot be written"; no_out
 run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --svg; out '>rank 3</text>'; out 'copies or folds</text>'
 python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("out")' || complain "$what: no XML"
