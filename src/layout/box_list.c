@@ -12,10 +12,10 @@
 
 void box_list_dense(int ndim, const int64_t *len, int64_t *stride)
 {
-    int64_t step = 1;
+    uint64_t step = 1; /* of a text whose extents have not been checked yet the product may not fit */
     for (int d = ndim - 1; d >= 0; d--) {
-        stride[d] = step;
-        step *= len[d];
+        stride[d] = (int64_t)step;
+        step *= (uint64_t)len[d];
     }
 }
 

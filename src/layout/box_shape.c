@@ -218,8 +218,8 @@ static int split_range(struct cutting *c, int g, int dim, int64_t lo, int64_t le
     int64_t inner = 1;
     for (int d = dim + 1; d <= last; d++)
         inner *= c->extents[d];
-    c->stride[dim] = inner * step;
     if (dim == last) {
+        c->stride[dim] = step;
         c->at[dim] = lo;
         c->len[dim] = len;
         return cut_group(c, g + 1, offset);
@@ -229,7 +229,7 @@ static int split_range(struct cutting *c, int g, int dim, int64_t lo, int64_t le
         int64_t part = rows ? inner : inner - p % inner < end - p ? inner - p % inner : end - p;
         c->at[dim] = p / inner;
         c->len[dim] = rows ? rows : 1;
-        c->stride[dim] = inner * step;
+        c->stride[dim] = rows > 1 ? inner * step : 1; /* of one row the stride has no meaning, and might not fit */
         int rc = split_range(c, g, dim + 1, p % inner, part, step, offset + (p - lo) * step);
         if (rc)
             return rc;

@@ -496,6 +496,20 @@ static void dims_are_split_and_joined(void **state)
     assert_true(getenv("WEFT_TEST_SEED") || same < test_share(600, 10000));
 }
 
+/* A stride that no second element needs is not computed: it would not fit. */
+static void far_elements_are_split(void **state)
+{
+    (void)state;
+    char text[100];
+    weft_layout *l, *split;
+    OK(weft_layout_parse("u8[1024] @{0: [0:2]=0(1152921504606846976)} +gaps", &l));
+    OK(weft_layout_reshape(l, 2, (const int64_t[]){2, 512}, &split));
+    OK(weft_layout_format(split, text, sizeof text, NULL));
+    assert_string_equal(text, "u8[2,512] @{0: [0:1,0:2]=0(2,1152921504606846976)} +gaps");
+    weft_layout_free(split);
+    weft_layout_free(l);
+}
+
 /* ---- examples ---- */
 
 static void errors_show_the_place(void **state)
@@ -519,6 +533,7 @@ static void errors_show_the_place(void **state)
         {"f32[8,2] @{0: [:]}", "expected ',' and the next dim of the box", 16},
         {"f32[8] @{0: [:]", "expected '[' and a box, ';' and a rank, or '}'", 15},
         {"f32[8] @{0: [0:0]}", "no box has an element", 8},
+        {"u8[4000000000,4000000000,2] @{0: [:,:,:]}", "more than 2^62 bytes", 14},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weft_layout *l = NULL;
@@ -564,11 +579,12 @@ static void other_sides_are_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms_are_the_same),    cmocka_unit_test(wrong_lists_are_refused),
-        cmocka_unit_test(moves_are_right),       cmocka_unit_test(arrivals_name_slots),
-        cmocka_unit_test(engine_moves_boxes),    cmocka_unit_test(a_mesh_is_boxes),
-        cmocka_unit_test(dims_are_permuted),     cmocka_unit_test(dims_are_split_and_joined),
-        cmocka_unit_test(errors_show_the_place), cmocka_unit_test(other_sides_are_refused),
+        cmocka_unit_test(forms_are_the_same),     cmocka_unit_test(wrong_lists_are_refused),
+        cmocka_unit_test(moves_are_right),        cmocka_unit_test(arrivals_name_slots),
+        cmocka_unit_test(engine_moves_boxes),     cmocka_unit_test(a_mesh_is_boxes),
+        cmocka_unit_test(dims_are_permuted),      cmocka_unit_test(dims_are_split_and_joined),
+        cmocka_unit_test(errors_show_the_place),  cmocka_unit_test(other_sides_are_refused),
+        cmocka_unit_test(far_elements_are_split),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
