@@ -273,14 +273,17 @@ static bool attend_to_hands(const struct shm_link *l, int events, int hands)
     return !epoll_ctl(events, EPOLL_CTL_ADD, hands, &what);
 }
 
-/* Gives the file to a rank that asks for it. When this rank has given it to FAN others, they do it. */
-static void hand_out(const struct shm_link *l, int host, int events, int hands, int *handed)
+/* Accepts a rank that asks for the file; -1: there is none. */
+static int asker(int hands)
+{
+    return accept4(hands, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+}
+
+/* Gives the file to the rank that asks by fd, and closes fd. When this rank has given it to FAN others, they do it. */
+static void hand_out(const struct shm_link *l, int host, int events, int hands, int fd, int *handed)
 {
     struct ucred who;
     socklen_t len = sizeof who;
-    int fd = accept4(hands, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return;
     if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) && who.uid == geteuid())
         *handed += tell(fd, &(struct message){.protocol = PROTOCOL, .kind = WELCOME, .rank = host},
                         (const int[2]){l->home->file, hands}, 2);
@@ -500,12 +503,12 @@ static int gather(struct host *h, int64_t until)
             return socket_error(h->link, errno);
         int err = 0;
         for (int i = 0; i < n && !err; i++) {
-            int r = (int)what[i].data.u32;
+            int r = (int)what[i].data.u32, asks;
             if (r == size)
                 err = admit(h);
-            else if (r > size)
-                hand_out(h->link, h->link->base.rank, h->events, h->hands, &h->handed);
-            else if (h->peers[r] >= 0)
+            else if (r > size && (asks = asker(h->hands)) >= 0)
+                hand_out(h->link, h->link->base.rank, h->events, h->hands, asks, &h->handed);
+            else if (r < size && h->peers[r] >= 0)
                 err = attend(h, r);
         }
         if (err)
@@ -629,14 +632,20 @@ static int await(struct newcomer *g, struct message *m)
     for (bool late = false; n < 0 && !late && !err;) {
         struct epoll_event what[2];
         struct pollfd wait = {.fd = g->fd, .events = POLLIN};
-        int ms = wait_ms(g->ask, g->until);
+        int ms = wait_ms(g->ask, g->until), asks = -1;
         late = core_now() >= g->until;
         int came = g->events >= 0 ? epoll_wait(g->events, what, 2, ms) : poll(&wait, 1, ms);
         for (int i = 0; i < came && g->events >= 0; i++)
             if (what[i].data.u32 == number_of_hands(g->link))
-                hand_out(g->link, g->hosted_by, g->events, g->files[1], &g->handed);
+                asks = asker(g->files[1]);
         if (came >= 0)
             n = hear(g->fd, m, NULL);
+        /* A rank that asks after the host has dismissed this one may be another host's, in the same process: it must
+         * not get this file. That the host has is known by now, because the rank was accepted before. */
+        if (asks >= 0 && n < 0)
+            hand_out(g->link, g->hosted_by, g->events, g->files[1], asks, &g->handed);
+        else if (asks >= 0)
+            close(asks);
         if (n < 0)
             err = transport_in_vain(g->ask);
     }
