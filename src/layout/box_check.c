@@ -130,7 +130,7 @@ static int note_box(void *arg, uint32_t box)
 /* A region that no box has; false: none was found in a reasonable time. */
 static bool find_gap(const struct box_list *b, const int64_t *extents, struct box_region *out)
 {
-    struct arena arena = {0};
+    struct arena arena = {0}, rest = {0};
     struct box_regions todo = {.arena = &arena};
     struct probe p = {.b = b};
     struct box_region all;
@@ -141,7 +141,8 @@ static bool find_gap(const struct box_list *b, const int64_t *extents, struct bo
     }
     int rc = box_region_add(&todo, &all);
     for (int64_t work = 1000000; work && todo.n && !rc && !found; work--) {
-        struct box_regions one = {.arena = &arena};
+        struct box_regions one = {.arena = &rest};
+        arena_reset(&rest);
         *out = todo.v[--todo.n];
         found = !box_index_at(b, &b->index, out, note_box, &p);
         if (found)
@@ -153,6 +154,7 @@ static bool find_gap(const struct box_list *b, const int64_t *extents, struct bo
             rc = box_region_add(&todo, &one.v[i]);
     }
     arena_free(&arena);
+    arena_free(&rest);
     return found;
 }
 
