@@ -229,11 +229,12 @@ static int64_t inside(const struct levels *l, int level, bool second)
     return w;
 }
 
-/* Do the boxes meet, from `level` on, if the second starts `off` behind the first? */
-static bool levels_meet(const struct levels *l, int level, int64_t off)
+/* Do the boxes meet, from `level` on, if the second starts `off` behind the first? Each look at a level takes one off
+ * *looks; when none is left, the answer is yes. */
+static bool levels_meet(const struct levels *l, int level, int64_t off, int64_t *looks)
 {
-    if (level == l->n)
-        return off == 0;
+    if (--*looks < 0 || level == l->n)
+        return *looks < 0 || off == 0;
     const struct level *x = &l->v[level];
     int64_t wa = inside(l, level, false), wb = inside(l, level, true);
     /* steps of the first minus steps of the second: off - k * stride must lie in (-wb, wa) */
@@ -242,7 +243,7 @@ static bool levels_meet(const struct levels *l, int level, int64_t off)
     last = last > x->na - 1 ? x->na - 1 : last;
     for (; k <= last; k++) {
         int64_t rest = off - k * x->stride;
-        if (rest > -wb && rest < wa && levels_meet(l, level + 1, rest))
+        if (rest > -wb && rest < wa && levels_meet(l, level + 1, rest, looks))
             return true;
     }
     return false;
@@ -274,12 +275,12 @@ static bool has_slot(const struct box_list *b, uint32_t box, int64_t slot)
 enum meeting { APART, MEET, UNKNOWN };
 
 /* Looks at the elements of box i one by one. */
-static enum meeting meet_slowly(const struct box_list *b, uint32_t i, uint32_t j)
+static enum meeting meet_slowly(const struct box_list *b, uint32_t i, uint32_t j, int64_t *looks)
 {
     struct box_region r = box_region_of(b, i);
     size_t base = i * (size_t)b->ndim;
     int64_t count = box_region_count(b->ndim, &r);
-    if (count > FEW)
+    if (count > FEW || (*looks -= count) < 0)
         return UNKNOWN;
     for (int64_t k = 0; k < count; k++) {
         int64_t slot = b->offset[i], rest = k;
@@ -293,7 +294,7 @@ static enum meeting meet_slowly(const struct box_list *b, uint32_t i, uint32_t j
     return APART;
 }
 
-static enum meeting slots_meet(const struct box_list *b, uint32_t i, uint32_t j)
+static enum meeting slots_meet(const struct box_list *b, uint32_t i, uint32_t j, int64_t *looks)
 {
     struct levels l = {.n = 0};
     size_t n = (size_t)b->ndim;
@@ -307,9 +308,10 @@ static enum meeting slots_meet(const struct box_list *b, uint32_t i, uint32_t j)
         if (inside(&l, k, false) > l.v[k].stride || inside(&l, k, true) > l.v[k].stride) {
             struct box_region p = box_region_of(b, i), q = box_region_of(b, j);
             bool first = box_region_count(b->ndim, &p) <= box_region_count(b->ndim, &q);
-            return first ? meet_slowly(b, i, j) : meet_slowly(b, j, i);
+            return first ? meet_slowly(b, i, j, looks) : meet_slowly(b, j, i, looks);
         }
-    return levels_meet(&l, 0, b->offset[j] - b->offset[i]) ? MEET : APART;
+    bool met = levels_meet(&l, 0, b->offset[j] - b->offset[i], looks);
+    return *looks < 0 ? UNKNOWN : met ? MEET : APART;
 }
 
 struct placed {
@@ -338,9 +340,10 @@ static int refuse_places(const struct box_list *b, uint32_t i, uint32_t j, enum 
                       a, c, b->rank[one]);
 }
 
-#define PAIRS 50000000 /* boxes that are interleaved are compared two by two, up to this many pairs of a rank */
+#define PAIRS 50000000  /* boxes that are interleaved are compared two by two, up to this many pairs of a rank */
+#define LOOKS 500000000 /* and with this many looks at strides and elements in all: a text from outside may be bad */
 
-static int check_holder(const struct box_list *b, size_t holder, struct placed *v, struct placed *open,
+static int check_holder(const struct box_list *b, size_t holder, struct placed *v, struct placed *open, int64_t *looks,
                         const struct caret *w)
 {
     size_t n = 0, nopen = 0, dims = (size_t)b->ndim;
@@ -365,7 +368,7 @@ static int check_holder(const struct box_list *b, size_t holder, struct placed *
                 open[kept++] = open[k];
         nopen = kept;
         for (size_t k = 0; k < nopen; k++) {
-            enum meeting how = ++pairs > PAIRS ? UNKNOWN : slots_meet(b, open[k].box, v[i].box);
+            enum meeting how = ++pairs > PAIRS ? UNKNOWN : slots_meet(b, open[k].box, v[i].box, looks);
             if (how != APART)
                 return refuse_places(b, open[k].box, v[i].box, how, w);
         }
@@ -384,8 +387,9 @@ int box_check_buffers(const struct box_list *b, const struct caret *w)
     if (!v)
         return error_nomem();
     int rc = 0;
+    int64_t looks = LOOKS;
     for (size_t i = 0; i < b->holders && !rc; i++)
-        rc = check_holder(b, i, v, v + most, w);
+        rc = check_holder(b, i, v, v + most, &looks, w);
     free(v);
     return rc;
 }
