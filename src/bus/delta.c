@@ -212,18 +212,6 @@ size_t delta_find(const void *now, const void *base, size_t count, size_t size, 
     return (size_t)(end - out);
 }
 
-size_t delta_copy(void *dst, const void *now, const void *base, size_t count, size_t size, unsigned char *out)
-{
-    const unsigned char *a = now, *b = base;
-    unsigned char *to = dst, *end = out;
-    for (size_t at = 0; at < count; at += DELTA_BLOCK) {
-        size_t n = smaller(DELTA_BLOCK, count - at);
-        memcpy(to + at * size, a + at * size, n * size);
-        end = put_block(end, to + at * size, b + at * size, n, size);
-    }
-    return (size_t)(end - out);
-}
-
 /* ---- reading ---- */
 
 /* A block of bytes that nobody has checked: its form, and its parts. Returns its length with the form's byte; 0: it is
@@ -339,50 +327,5 @@ bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, s
         in += length;
         n -= length;
     }
-    return true;
-}
-
-/* ---- walking ---- */
-
-void delta_walk_begin(struct delta_walk *w, const unsigned char *in, size_t count, size_t size)
-{
-    *w = (struct delta_walk){.in = in, .count = count, .size = size};
-}
-
-/* Goes to the next block that has changed elements. */
-static bool walk_block(struct delta_walk *w)
-{
-    struct block b = {.changed = 0};
-    while (!b.changed) {
-        w->block += w->block_count;
-        if (w->block >= w->count)
-            return false;
-        w->block_count = smaller(DELTA_BLOCK, w->count - w->block);
-        w->in += take_block(w->in, SIZE_MAX, w->block_count, w->size, &b);
-    }
-    w->form = b.form;
-    w->where = b.where;
-    w->value = b.values;
-    w->left = b.changed;
-    w->at = 0;
-    return true;
-}
-
-bool delta_walk_next(struct delta_walk *w, size_t *at, const unsigned char **value)
-{
-    if (!w->left && !walk_block(w))
-        return false;
-    if (w->form == DELTA_INDEX) {
-        for (; *w->where == FAR; w->where++)
-            w->at += FAR;
-        w->at += *w->where++;
-    } else if (w->form == DELTA_BITMAP) {
-        while (!(w->where[w->at / 8] >> w->at % 8 & 1))
-            w->at += w->where[w->at / 8] >> w->at % 8 ? 1 : 8 - w->at % 8;
-    }
-    *at = w->block + w->at++;
-    *value = w->value;
-    w->value += w->size;
-    w->left--;
     return true;
 }

@@ -30,24 +30,8 @@ size_t delta_most(size_t count, size_t size);
 /* Writes the delta from base to now and returns its length. `count` may be a part of an array: the deltas of
  * consecutive parts stand behind each other if each part but the last has a multiple of DELTA_BLOCK elements. */
 size_t delta_find(const void *now, const void *base, size_t count, size_t size, unsigned char *out);
-/* The same while it copies from `now` to dst, which is neither of the others. */
-size_t delta_copy(void *dst, const void *now, const void *base, size_t count, size_t size, unsigned char *out);
 /* Are these bytes a delta of an array of `count` elements? *changed (may be NULL): how many elements it has. */
 bool delta_check(const unsigned char *in, size_t n, size_t count, size_t size, size_t *changed);
 /* Overwrites the changed elements of an array. False: the bytes are not a delta of it, and nothing was written. */
 bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, size_t size);
-
-/* Walks over the changed elements, for readers whose arrays hold other parts of the tensor. The bytes are a delta that
- * delta_check accepts. */
-struct delta_walk {
-    const unsigned char *in;   /* what is left */
-    size_t count, size;        /* of the array */
-    size_t block, block_count; /* where the block begins, and its elements */
-    enum delta_form form;
-    const unsigned char *where, *value; /* the next gap or the bitmap, and the next value */
-    size_t left, at;                    /* changed elements of the block that are left; where the next search begins */
-};
-void delta_walk_begin(struct delta_walk *w, const unsigned char *in, size_t count, size_t size);
-/* The next changed element: where it is in the array, and its value. False: there is none. */
-bool delta_walk_next(struct delta_walk *w, size_t *at, const unsigned char **value);
 #endif

@@ -1,6 +1,5 @@
-/* Deltas: random arrays against brute force. A delta applied to its base gives the new array; its walk finds the
- * changed elements and no others; each block has the shortest form; bytes that are no delta are refused, and nothing is
- * written then. */
+/* Deltas: random arrays against brute force. A delta applied to its base gives the new array; each block has the
+ * shortest form; bytes that are no delta are refused, and nothing is written then. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +13,7 @@
 #define COUNT_MAX (3 * DELTA_BLOCK + 9)
 #define BYTES_MAX (COUNT_MAX * 16)
 
-static unsigned char base_memory[BYTES_MAX + 16], now_memory[BYTES_MAX + 16], copied[BYTES_MAX], applied[BYTES_MAX],
-    before[BYTES_MAX];
+static unsigned char base_memory[BYTES_MAX + 16], now_memory[BYTES_MAX + 16], applied[BYTES_MAX], before[BYTES_MAX];
 static unsigned char *base, *now; /* may be unaligned */
 static size_t count, size;
 
@@ -80,24 +78,6 @@ static size_t shortest(size_t first, size_t n)
     return best < whole ? best : whole;
 }
 
-static void walk_is_right(const unsigned char *delta)
-{
-    struct delta_walk w;
-    const unsigned char *value;
-    size_t at, next = 0;
-    delta_walk_begin(&w, delta, count, size);
-    while (delta_walk_next(&w, &at, &value)) {
-        assert_in_range(at, next, count - 1);
-        for (; next < at; next++)
-            assert_false(is_changed(next));
-        assert_memory_equal(value, now + at * size, size); /* an element of a whole block may be the same */
-        next = at + 1;
-    }
-    for (; next < count; next++)
-        assert_false(is_changed(next));
-    assert_false(delta_walk_next(&w, &at, &value));
-}
-
 static void against_brute_force(void **state)
 {
     (void)state;
@@ -117,7 +97,6 @@ static void against_brute_force(void **state)
         for (size_t i = 0; i < count; i++)
             all += is_changed(i);
         assert_true(changed >= all && changed <= count);
-        walk_is_right(delta);
         memcpy(applied, base, count * size);
         for (int twice = 0; twice < 2; twice++) {
             assert_true(delta_apply(applied, delta, n, count, size));
@@ -125,9 +104,6 @@ static void against_brute_force(void **state)
         }
         unsigned char *other = malloc(most + 1);
         assert_non_null(other);
-        assert_int_equal(delta_copy(copied, now, base, count, size, other), n);
-        assert_memory_equal(other, delta, n);
-        assert_memory_equal(copied, now, count * size);
         if (count > DELTA_BLOCK) { /* in two parts */
             size_t first = delta_find(now, base, DELTA_BLOCK, size, other), skip = DELTA_BLOCK * size;
             first += delta_find(now + skip, base + skip, count - DELTA_BLOCK, size, other + first);
@@ -146,22 +122,12 @@ static bool try_apply(const unsigned char *bytes, size_t n)
     assert_non_null(exact);
     memcpy(exact, bytes, n);
     memcpy(applied, before, count * size);
-    bool good = delta_check(exact, n, count, size, NULL);
+    size_t changed = 0, written = 0;
+    bool good = delta_check(exact, n, count, size, &changed);
     assert_int_equal(delta_apply(applied, exact, n, count, size), good);
-    if (good) { /* what is written is what the walk tells */
-        struct delta_walk w;
-        const unsigned char *value;
-        size_t at;
-        memcpy(copied, before, count * size);
-        delta_walk_begin(&w, exact, count, size);
-        while (delta_walk_next(&w, &at, &value)) {
-            assert_true(at < count);
-            memcpy(copied + at * size, value, size);
-        }
-        assert_memory_equal(applied, copied, count * size);
-    } else {
-        assert_memory_equal(applied, before, count * size);
-    }
+    for (size_t i = 0; i < count; i++)
+        written += memcmp(applied + i * size, before + i * size, size) != 0;
+    assert_true(written <= (good ? changed : 0));
     free(exact);
     return good;
 }

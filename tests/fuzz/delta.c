@@ -1,5 +1,5 @@
 /* A delta of any bytes: two bytes say how many elements the array has, one their size. Bytes that are a delta are
- * applied twice, walked over, and found again as a delta that is not longer; others leave the array as it is. */
+ * applied twice, and found again as a delta that is not longer; others leave the array as it is. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,23 +28,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 3)
         return 0;
     size_t count = (data[0] | (size_t)data[1] << 8) % (3 * DELTA_BLOCK), element = (size_t)1 << data[2] % 5;
-    size_t bytes = count * element, changed = 0, at, n = 0;
-    unsigned char *base = array(bytes, 0x55), *now = array(bytes, 0x55), *walked = array(bytes, 0x55);
+    size_t bytes = count * element, changed = 0, written = 0;
+    unsigned char *base = array(bytes, 0x55), *now = array(bytes, 0x55);
     unsigned char *in = array(size - 3, 0); /* as long as it is, so that a load behind it is seen */
-    const unsigned char *value;
-    struct delta_walk w;
     memcpy(in, data + 3, size - 3);
     if (!delta_check(in, size - 3, count, element, &changed)) {
         must(!delta_apply(now, in, size - 3, count, element) && !memcmp(now, base, bytes));
     } else {
         must(changed <= count);
         must(delta_apply(now, in, size - 3, count, element));
-        delta_walk_begin(&w, in, count, element);
-        for (; delta_walk_next(&w, &at, &value); n++) {
-            must(at < count);
-            memcpy(walked + at * element, value, element);
-        }
-        must(n == changed && !memcmp(now, walked, bytes));
+        for (size_t i = 0; i < count; i++)
+            written += memcmp(now + i * element, base + i * element, element) != 0;
+        must(written <= changed);
         unsigned char *found = array(delta_most(count, element), 0);
         size_t length = delta_find(now, base, count, element, found);
         must(length <= size - 3);
@@ -53,7 +48,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         free(found);
     }
     free(in);
-    free(walked);
     free(now);
     free(base);
     return 0;
