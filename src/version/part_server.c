@@ -2,6 +2,8 @@
 #include "version/part_server.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -302,6 +304,8 @@ static void take_reader(struct part_server *s, int listener)
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return;
+    if (listener == s->tcp) /* a reply is a small frame and then others: none of them waits for an acknowledgement */
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     struct reader *r = calloc(1, sizeof *r);
     pthread_attr_t attr;
     pthread_t thread;
