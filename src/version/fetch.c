@@ -226,9 +226,8 @@ static int relay_source(struct attempt *a, struct source *o)
         return AGAIN;
     int err = part_client_part(&a->relay, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
                                a->until, &file, &o->generation);
-    if (!err)
-        err = subscribe_map(s, a->relay.name, o->part->version.epoch, file, o->places.bytes + (int64_t)o->places.blocks,
-                            &o->snapshot);
+    if (!err) /* for this attempt only: a map would keep the memory of a relay that has gone */
+        err = subscribe_map(s, a->relay.name, 0, file, o->places.bytes + (int64_t)o->places.blocks, &o->snapshot);
     unsigned char *bits = err ? NULL : list_blocks(a, o);
     if (!err && !bits)
         err = error_nomem();
