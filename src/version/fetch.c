@@ -250,6 +250,28 @@ static int relay_source(struct attempt *a, struct source *o)
     return AGAIN;
 }
 
+/* From the publisher's rank itself. */
+static int ask_source(struct attempt *a, struct source *o)
+{
+    weft_subscriber *s = a->s;
+    o->present = NULL;
+    o->snapshot = (struct snapshot){.fd = -1};
+    int err = part_client_open(s->bus->host, s->set, o->part->slot, s->bus->keeper.lease_ns, a->until, &o->client);
+    if (err)
+        return judge(s, o->part->rank, err);
+    o->opened = true;
+    int file;
+    err = part_client_part(&o->client, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
+                           a->until, &file, &o->generation);
+    if (!err && file >= 0)
+        err = subscribe_map(s, o->client.name, o->part->version.epoch, file, o->places.bytes, &o->snapshot);
+    if (!err && o->snapshot.data && !snapshot_is(&o->snapshot, o->part->generation)) {
+        snprintf(s->why, sizeof s->why, "%s has reused its memory", o->client.name);
+        return AGAIN;
+    }
+    return judge(s, o->part->rank, err);
+}
+
 static int open_source(struct attempt *a, struct source *o)
 {
     weft_subscriber *s = a->s;
@@ -264,21 +286,11 @@ static int open_source(struct attempt *a, struct source *o)
         err = relay_source(a, o);
         if (err != AGAIN)
             return err;
+        err = 0;
+        for (struct source *k = a->sources; k < o && !err; k++) /* the relay, which is given up, would have had these */
+            err = k->present ? ask_source(a, k) : 0;
     }
-    err = part_client_open(s->bus->host, s->set, o->part->slot, s->bus->keeper.lease_ns, a->until, &o->client);
-    if (err)
-        return judge(s, o->part->rank, err);
-    o->opened = true;
-    int file;
-    err = part_client_part(&o->client, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
-                           a->until, &file, &o->generation);
-    if (!err && file >= 0)
-        err = subscribe_map(s, o->client.name, o->part->version.epoch, file, o->places.bytes, &o->snapshot);
-    if (!err && o->snapshot.data && !snapshot_is(&o->snapshot, o->part->generation)) {
-        snprintf(s->why, sizeof s->why, "%s has reused its memory", o->client.name);
-        return AGAIN;
-    }
-    return judge(s, o->part->rank, err);
+    return err ? err : ask_source(a, o);
 }
 
 static const char *name_of(const struct attempt *a, const struct source *o)
