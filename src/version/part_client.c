@@ -115,6 +115,8 @@ static int refused(struct part_client *c, const struct part_link_message *r, int
     if (r->bytes >= (int64_t)sizeof text || r->op > 0)
         return failed(c, EPROTO);
     int err = take(c, text, r->bytes, until, &torn);
+    if (!err && torn)
+        err = failed(c, ECONNRESET);
     text[r->bytes] = 0;
     return err ? err : error_set(r->op, "%s", (const char *)text);
 }
