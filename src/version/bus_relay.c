@@ -440,7 +440,7 @@ static bool check(const struct bus_relay_part *p, size_t block, const unsigned c
 }
 
 bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t round, size_t block,
-                     const unsigned char *bytes, size_t n)
+                     const unsigned char *bytes, size_t n, bool based)
 {
     int64_t at, whole;
     pthread_mutex_lock(&r->lock);
@@ -481,7 +481,7 @@ bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t roun
     r->busy--;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    return right || delta; /* after a delta the block is asked for whole */
+    return right || (delta && based); /* after a delta the block is asked for whole */
 }
 
 void bus_relay_fail(struct bus_relay *r, int64_t round, int err)

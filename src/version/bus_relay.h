@@ -105,9 +105,9 @@ void bus_relay_leave(struct bus_relay *r); /* one subscriber less; NULL is allow
 uint64_t bus_relay_who(const char *host); /* a host, as part_link.h names it */
 /* Brings the list of peers and the publishers' slots up to date. */
 int bus_relay_view(struct bus_relay *r, const struct catalog *c);
-/* Stores a block that came in round `round`. `delta`: to the base. False: it is not what the digest says. */
+/* Stores a block that came in round `round`. `based`: a delta was asked for. False: it is not what the digest says. */
 bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t round, size_t block,
-                     const unsigned char *bytes, size_t n);
+                     const unsigned char *bytes, size_t n, bool based);
 void bus_relay_fail(struct bus_relay *r, int64_t round, int err); /* with the text of the error */
 /* Starts the threads that do not run. With the lock. */
 void bus_relay_pull_start(struct bus_relay *r);

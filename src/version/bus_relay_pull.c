@@ -234,7 +234,8 @@ static int store(struct worker *w, const struct order *o, const struct line *lin
         if (head.block < (uint64_t)o->m.at || head.block >= (uint64_t)(o->m.at + o->m.count) ||
             !part_blocks_bit(o->wanted, head.block - (size_t)o->m.at) || head.bytes > size - at)
             return error_set(WEFT_EMISMATCH, "%s sent bytes that do not fit the protocol", line->client.name);
-        if (!bus_relay_store(w->relay, o->part, w->round, head.block, payload + at, head.bytes))
+        if (!bus_relay_store(w->relay, o->part, w->round, head.block, payload + at, head.bytes,
+                             o->m.flags & PART_LINK_BASE))
             return wrong_block(w, o, line, head.block);
         at += head.bytes;
     }
