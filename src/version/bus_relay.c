@@ -337,7 +337,7 @@ static int take_memory(struct bus_relay_part *p, const struct part_link_message 
 {
     for (size_t i = 0; i < (size_t)m->count;) {
         int64_t at, bytes, end;
-        size_t b = (size_t)m->at + i++;
+        size_t b = (size_t)m->at + i++, first = b;
         if (!part_blocks_bit(wanted, i - 1) || p->taken[b])
             continue;
         schema_block(&p->places, b, &at, &bytes);
@@ -349,10 +349,12 @@ static int take_memory(struct bus_relay_part *p, const struct part_link_message 
             end = next + bytes;
         }
         int err = snapshot_take(&p->file, at, end - at);
-        if (err)
+        if (err) {
+            memset(p->taken + first, 0, (b + 1 - first) * sizeof *p->taken); /* a store there would be a SIGBUS */
             return err;
     }
     return 0;
+        }
 }
 
 static int await_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing)
