@@ -182,6 +182,8 @@ static int turn(struct bus_relay *r, const struct catalog *c, const struct catal
     r->base = r->version;
     r->version = v->version;
     r->error = 0;
+    r->progress = deadline_now();
+    r->slowest = 0;
     drop_peers(r, c);
     if (same)
         for (int i = 0; i < r->ranks; i++) {
