@@ -354,9 +354,9 @@ static int take_memory(struct bus_relay_part *p, const struct part_link_message 
         if (err) {
             memset(p->taken + first, 0, (b + 1 - first) * sizeof *p->taken); /* a store there would be a SIGBUS */
             return err;
+        }
     }
     return 0;
-        }
 }
 
 static int await_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing)
@@ -557,7 +557,7 @@ static void stop(struct bus_relay *r)
     pthread_mutex_unlock(&r->lock);
     part_server_remove(r->bus->server, &r->source);
     pthread_mutex_lock(&r->lock);
-    while (r->running)
+    while (r->workers)
         pthread_cond_wait(&r->changed, &r->lock);
     pthread_mutex_unlock(&r->lock);
     free_parts(r);

@@ -82,11 +82,11 @@ struct bus_relay {
     int ranks;
     struct bus_relay_part **parts; /* by rank; NULL: not asked for yet */
     /* guarded by the lock: */
-    int64_t round; /* counts versions */
-    int users;     /* readers of this host that hold the version */
-    int busy;      /* threads at the memory */
-    int workers;
-    unsigned running; /* bits of the workers */
+    int64_t round;    /* counts versions */
+    int users;        /* readers of this host that hold the version */
+    int busy;         /* threads at the memory */
+    int workers;      /* threads that pull and have not ended */
+    unsigned running; /* bits of those that look for more */
     bool stops;
     int error; /* of this round; 0: none */
     char text[ERROR_TEXT];

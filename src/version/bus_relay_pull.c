@@ -370,6 +370,10 @@ static void *run(void *arg)
         drop_line(w, w->lines.v[w->lines.n - 1]);
     free(w->lines.v);
     free(w);
+    pthread_mutex_lock(&r->lock); /* the relay's end waits until the connections are closed */
+    r->workers--;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
     return NULL;
 }
 
@@ -391,8 +395,10 @@ void bus_relay_pull_start(struct bus_relay *r)
         *w = (struct worker){.relay = r, .index = i, .round = r->round, .turn = (size_t)(r->who >> 40) + (size_t)i};
         if (pthread_create(&thread, &attr, run, w))
             free(w);
-        else
+        else {
             r->running |= 1u << i;
+            r->workers++;
+        }
     }
     pthread_attr_destroy(&attr);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
