@@ -17,7 +17,10 @@
 #include "support/random.h"
 #include "support/share.h"
 #include "version/bus.h"
+#include "version/bus_relay.h"
 #include "version/part_blocks.h"
+#include "version/publish.h"
+#include "version/subscribe.h"
 #include "weft/bus.h"
 
 #define COUNT 200000 /* elements: 13 blocks */
@@ -84,6 +87,7 @@ static int64_t fetch(struct lab *l)
     const void *at;
     int64_t wrong = 0;
     fine(weft_fetch(l->s, &latest, LONG, &v));
+    assert_int_equal(l->s->maps.n, 0); /* a relay that ends takes its memory with it */
     fine(weft_swap(l->s, &v, LONG));
     fine(weft_use(l->s, &pin));
     assert_int_equal(weft_pin_version(pin).step, v.step);
@@ -176,7 +180,7 @@ static void torn_relay(void **state)
 
 /* ---- peers that lie ---- */
 
-enum { WRONG_BYTES, WRONG_BLOCK, BEYOND, SHORT, LONG_BLOCK, NO_HEADS, MANY, DELTA, LIES };
+enum { WRONG_BYTES, WRONG_BLOCK, BEYOND, SHORT, LONG_BLOCK, NO_HEADS, MANY, UNASKED /* a delta */, DELTA, LIES };
 
 struct liar {
     const struct schema_part *places;
@@ -200,6 +204,7 @@ static int lie(void *owner, const struct part_link_message *m, const unsigned ch
     case LONG_BLOCK: head.bytes = UINT32_MAX; break;
     case NO_HEADS: out->size = 4; break;
     case MANY: out->n = SIZE_MAX / 2; break;
+    case UNASKED:
     case DELTA: head.bytes = 4096, out->size = sizeof head + 4096; break;
     default: break;
     }
@@ -216,40 +221,140 @@ static int no_part(void *owner, const struct part_link_message *m, struct part_s
     return WEFT_EPEER;
 }
 
-static void announce(const char *set, const char *name, const char *address, const char *secret)
+static void announce(const char *set, const char *name, const char *socket, const char *address, const char *secret)
 {
     char key[200], record[512];
     struct directory *d = directories_open("");
     snprintf(key, sizeof key, "sets/%s/readers/%s/relay", set, name);
-    snprintf(record, sizeof record, "job %s\nhost %s\nsocket none\naddress %s\nsecret %s\n", name, name, address,
+    snprintf(record, sizeof record, "job %s\nhost %s\nsocket %s\naddress %s\nsecret %s\n", name, name, socket, address,
              secret);
     directories_put(d, key, record, 0);
     directory_close(d);
 }
 
-static void liars(void **state)
+/* The publisher has given all blocks to a host: others get them from there, until they say that it has lost them. */
+static void have_given(struct lab *l, const char *host)
 {
-    (void)state;
+    pthread_mutex_lock(&l->p->lock);
+    for (int i = 0; i < l->p->keep; i++)
+        for (size_t b = 0; b < l->p->part.blocks; b++)
+            l->p->ring[i].given.who[b] = (uint32_t)(bus_relay_who(host) >> 32) | 1;
+    pthread_mutex_unlock(&l->p->lock);
+}
+
+/* Each of these lies, until it was told: a reader finds out that it is one, and does not wait for more. */
+static void tell_lies(const char *set, int first, int end_of_lies, bool no_delta)
+{
     struct lab l;
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
     struct liar liar = {0};
     struct part_server *server;
-    struct part_server_source source = {.relay = true, .owner = &liar, .part = no_part, .take = lie, .set = "liars"};
-    begin(&l, "liars", NULL);
+    struct part_server_source source = {.relay = true, .owner = &liar, .part = no_part, .take = lie};
+    snprintf(source.set, sizeof source.set, "%s", set);
+    o.no_delta = no_delta;
+    begin(&l, set, &o);
     fine(part_server_start("127.0.0.1:0", &server));
     part_server_add(server, &source);
-    announce("liars", "liar", part_server_address(server), part_server_secret(server));
-    /* The liar is asked beside the publisher: until each of its lies was told. */
+    announce(set, "liar", "none", part_server_address(server), part_server_secret(server));
     int64_t step = 0, until = clock_now() + LONG;
-    for (int k = 0; k < LIES; k++) {
+    for (int k = first; k < end_of_lies; k++) {
         liar.lie = k;
         do {
             commit(&l, ++step);
+            have_given(&l, "liar");
             assert_int_equal(fetch(&l), step);
         } while (!(liar.told >> k & 1) && clock_now() < until);
     }
-    assert_int_equal(liar.told, (1 << LIES) - 1);
+    assert_int_equal(liar.told, (1 << end_of_lies) - (1 << first));
     part_server_remove(server, &source);
     part_server_stop(server);
+    end(&l);
+}
+
+static void liars(void **state)
+{
+    (void)state;
+    tell_lies("liars", WRONG_BYTES, DELTA, true);
+    tell_lies("deltas", DELTA, LIES, false);
+}
+
+/* ---- a relay of this host that has one of two parts ---- */
+
+struct half {
+    weft_publisher *p; /* rank 0 */
+    struct snapshot file;
+    uint64_t generation;
+    _Atomic int refused;
+};
+
+static int half_part(void *owner, const struct part_link_message *m, struct part_server_part *out)
+{
+    struct half *h = owner;
+    if (m->rank) {
+        h->refused++;
+        return error_set(WEFT_EPEER, "no live process has the part of rank %d", m->rank);
+    }
+    int err = h->p->source.part(h->p, m, out);
+    out->snapshot = h->file;
+    out->generation = h->generation;
+    return err;
+}
+
+static int half_await(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing)
+{
+    (void)owner, (void)wanted;
+    *missing = m->count;
+    return 0;
+}
+
+static void half_release(void *owner)
+{
+    (void)owner;
+}
+
+/* The relay takes the first part, and refuses the second one: both are pulled from the publisher. */
+static void half_relay(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct half half = {.file.fd = -1};
+    struct part_server *server;
+    struct part_server_source source = {
+        .relay = true, .owner = &half, .part = half_part, .await = half_await, .release = half_release, .set = "half"};
+    weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
+    weft_publisher *other;
+    weft_layout *halves;
+    begin(&l, "ignored", NULL);
+    weft_subscriber_close(l.s);
+    weft_publisher_close(l.p);
+    fine(weft_layout_parse("i32[200000/x] @x2", &halves));
+    weft_bus_tensor t = {.name = "w", .layout = halves};
+    o.ranks = 2;
+    o.run = "run";
+    fine(weft_publish(l.here, "half", &t, 1, &o, &l.p));
+    o.rank = 1;
+    fine(weft_publish(l.here, "half", &t, 1, &o, &other));
+    for (int64_t i = 0; i < COUNT; i++)
+        l.data[i] = element(1, i);
+    fine(weft_put(l.p, 1, &(weft_view)WEFT_VIEW(l.data, COUNT / 2 * sizeof *l.data)));
+    fine(weft_put(other, 1, &(weft_view)WEFT_VIEW(l.data + COUNT / 2, COUNT / 2 * sizeof *l.data)));
+    fine(weft_commit(l.p, 1, NULL, NULL));
+    fine(weft_commit(other, 1, NULL, NULL));
+    half.p = l.p;
+    fine(snapshot_create_sparse(l.p->part.bytes, (int64_t)l.p->part.blocks, &half.file));
+    half.generation = snapshot_end(&half.file);
+    fine(part_server_start(NULL, &server));
+    part_server_add(server, &source);
+    announce("half", l.there->host, part_server_socket(server), "", "");
+    t.layout = l.layout;
+    fine(weft_subscribe(l.there, "half", &t, 1, NULL, &l.s));
+    assert_int_equal(fetch(&l), 1);
+    assert_int_equal(half.refused, 1);
+    part_server_remove(server, &source);
+    part_server_stop(server);
+    snapshot_close(&half.file);
+    weft_publisher_close(other);
+    weft_layout_free(halves);
     end(&l);
 }
 
@@ -309,6 +414,7 @@ static void *run_proxy(void *arg)
     while (!p->stops)
         if (poll(&(struct pollfd){.fd = p->listener, .events = POLLIN}, 1, 20) > 0) {
             int fd = accept4(p->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
             if (fd >= 0)
                 forward(p, fd);
         }
@@ -342,7 +448,7 @@ static void frames(void **state)
     p.target_port = target.port;
     assert_int_equal(address_listen(&a, &p.listener), 0);
     snprintf(where, sizeof where, "127.0.0.1:%d", a.port);
-    announce("frames", "proxy", where, part_server_secret(third->server));
+    announce("frames", "proxy", "none", where, part_server_secret(third->server));
     assert_int_equal(pthread_create(&thread, NULL, run_proxy, &p), 0);
     int64_t step = 1, until = clock_now() + LONG;
     while (p.changed < (int)test_share(2, 500) && clock_now() < until) {
@@ -363,7 +469,6 @@ static void frames(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest served[] = {cmocka_unit_test(torn), cmocka_unit_test(torn_relay), cmocka_unit_test(liars),
-                                        cmocka_unit_test(frames)};
+                                        cmocka_unit_test(half_relay), cmocka_unit_test(frames)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
