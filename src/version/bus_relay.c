@@ -625,7 +625,7 @@ int bus_relay_find(weft_bus *b, const char *set, const struct catalog *c, bool d
             list_append(&b->relays, &r->node);
     }
     if (!err && !ours)
-        err = announce(r, until, &done);
+        err = announce(r, min64(until, deadline_in(b->keeper.lease_ns / 2)), &done); /* others wait for the lock */
     if (!err && (ours || done)) {
         describe(b, slot);
         r->subscribers += *mine != r;
