@@ -597,6 +597,15 @@ static const struct catalog_slot *find_relay(const weft_bus *b, const struct cat
     return NULL;
 }
 
+/* Is it a record of this process? Also of a relay that has ended, if the directory was away then. */
+static bool is_mine(weft_bus *b, const struct catalog_slot *s)
+{
+    pthread_mutex_lock(&b->lock);
+    bool mine = s && b->server && !strcmp(s->socket, part_server_socket(b->server));
+    pthread_mutex_unlock(&b->lock);
+    return mine;
+}
+
 static struct bus_relay *find_mine(weft_bus *b, const char *set)
 {
     for (struct list *n = list_first(&b->relays); n; n = list_after(&b->relays, n))
@@ -609,11 +618,10 @@ int bus_relay_find(weft_bus *b, const char *set, const struct catalog *c, bool d
                    struct bus_relay **mine, struct catalog_slot *slot)
 {
     const struct catalog_slot *there = find_relay(b, c);
-    bool done = false;
+    bool done = false, ours = is_mine(b, there);
     int err = 0;
     pthread_mutex_lock(&b->relaying);
     struct bus_relay *r = find_mine(b, set);
-    bool ours = there && r && !strcmp(there->socket, part_server_socket(b->server));
     if (there && !ours) {
         *slot = *there;
         pthread_mutex_unlock(&b->relaying);
@@ -621,8 +629,10 @@ int bus_relay_find(weft_bus *b, const char *set, const struct catalog *c, bool d
     }
     if (!r) {
         err = start(b, set, delta, &r);
-        if (!err)
+        if (!err) {
+            r->revision = ours ? there->revision : 0;
             list_append(&b->relays, &r->node);
+        }
     }
     if (!err && !ours)
         err = announce(r, min64(until, deadline_in(b->keeper.lease_ns / 2)), &done); /* others wait for the lock */

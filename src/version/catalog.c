@@ -38,10 +38,10 @@ static bool take_slot(const char *key, const char *value, struct catalog_slot *s
     return *end == '/' && take_rank(end + 1, &s->rank) && take_way(value, s);
 }
 
-static bool take_relay(const char *value, struct catalog_slot *s)
+static bool take_relay(const struct directory_item *item, struct catalog_slot *s)
 {
-    *s = (struct catalog_slot){.relay = true};
-    return take_way(value, s);
+    *s = (struct catalog_slot){.relay = true, .revision = item->revision};
+    return take_way((const char *)item->value, s);
 }
 
 static bool take_part(const char *key, const char *value, struct catalog_part *p)
@@ -105,7 +105,7 @@ static int take(struct catalog *c, const char *key, const struct directory_item 
         c->parts[c->nparts].revision = item->revision;
         c->nparts += take_part(key + 6, value, &c->parts[c->nparts]);
     } else if (!strncmp(key, "readers/", 8) && !strcmp(strrchr(key, '/'), "/relay"))
-        c->nrelays += take_relay(value, &c->relays[c->nrelays]);
+        c->nrelays += take_relay(item, &c->relays[c->nrelays]);
     else if (!strncmp(key, "readers/", 8))
         c->nreaders += take_reader(value, &c->readers[c->nreaders]);
     else if (!strncmp(key, "versions/", 9)) {

@@ -13,6 +13,7 @@ struct catalog_slot {
     bool relay;
     int64_t epoch; /* of a publisher */
     int rank;
+    int64_t revision; /* of a relay's record */
     char job[WEFT_BUS_NAME + 1];
     char host[64], socket[64]; /* for processes of the same host */
     char address[CATALOG_PLACE], secret[80];

@@ -358,6 +358,29 @@ static void half_relay(void **state)
     end(&l);
 }
 
+/* The record of a relay that has ended, while the directory was away: the process is the relay again. */
+static void left_record(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct directory_items items;
+    struct directory *d = directories_open("");
+    begin(&l, "left", NULL);
+    commit(&l, 1);
+    fetch(&l);
+    weft_subscriber_close(l.s);
+    announce("left", l.there->host, part_server_socket(l.there->server), part_server_address(l.there->server),
+             part_server_secret(l.there->server));
+    fine(weft_subscribe(l.there, "left", &(weft_bus_tensor){.name = "w", .layout = l.layout}, 1, NULL, &l.s));
+    fetch(&l);
+    assert_non_null(l.s->relay);
+    end(&l);
+    fine(directory_get(d, "sets/left/readers/", LONG, &items));
+    assert_int_equal(items.n, 0);
+    directory_items_free(&items);
+    directory_close(d);
+}
+
 /* ---- frames that are changed or cut on the way ---- */
 
 struct proxy {
@@ -468,7 +491,8 @@ static void frames(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest served[] = {cmocka_unit_test(torn), cmocka_unit_test(torn_relay), cmocka_unit_test(liars),
-                                        cmocka_unit_test(half_relay), cmocka_unit_test(frames)};
+    const struct CMUnitTest served[] = {cmocka_unit_test(torn),        cmocka_unit_test(torn_relay),
+                                        cmocka_unit_test(liars),       cmocka_unit_test(half_relay),
+                                        cmocka_unit_test(left_record), cmocka_unit_test(frames)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }
