@@ -197,7 +197,7 @@ static int lie(void *owner, const struct part_link_message *m, const unsigned ch
     struct part_link_block head = {(uint32_t)((size_t)m->at + b), SCHEMA_BLOCK};
     out->n = 1;
     out->size = sizeof head + SCHEMA_BLOCK;
-    switch (l->lie) {
+    switch (atomic_load(&l->lie)) {
     case WRONG_BLOCK: head.block++; break;
     case BEYOND: head.block = UINT32_MAX; break;
     case SHORT: out->size -= 1000; break;
