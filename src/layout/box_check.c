@@ -21,8 +21,12 @@ static const char *region_text(int ndim, const struct box_region *r, char buf[TE
 {
     struct text t = text_start(buf, TEXT);
     text_put(&t, "[");
-    for (int d = 0; d < ndim; d++)
-        text_printf(&t, "%s%lld:%lld", d ? "," : "", (long long)r->at[d], (long long)(r->at[d] + r->len[d]));
+    for (int d = 0; d < ndim; d++) {
+        text_put(&t, d ? "," : "");
+        text_int(&t, r->at[d]);
+        text_put(&t, ":");
+        text_int(&t, r->at[d] + r->len[d]);
+    }
     text_put(&t, "]");
     return buf;
 }
