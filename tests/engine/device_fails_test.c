@@ -92,6 +92,35 @@ static void a_device_that_fails_releases_streams(void **state)
     set_failure(false);
 }
 
+/* ---- carried ---- */
+
+/* Each rank packs and unpacks three messages with kernels, so that the device fails when some of them have begun and
+ * others are there to be unpacked. */
+static void fail_while_carried(struct ranks_rank *r)
+{
+    struct side s;
+    char text[64];
+    int err = 0, fails = *(const int *)r->arg;
+    RANKS_OK(r, open_side(&s, r->comm, "f32[32/x,32] @x4", "f32[32,32/x] @x4", "-launcher"));
+    for (int run = 0; run < RUNS && !err; run++)
+        err = weft_exec_run(s.exec);
+    snprintf(text, sizeof text, "simulated device 0 has failed: launch %d failed", fails);
+    RANKS_CHECK(r, err == WEFT_ETRANSPORT && strstr(weft_errmsg(), text));
+    close_side(&s, r->comm);
+}
+
+static void a_device_that_fails_ends_runs_that_it_carries(void **state)
+{
+    (void)state;
+    for (int fails = 1; fails <= 30; fails += 2) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", fails);
+        simulated_set("WEFT_SIM_FAIL", number);
+        ranks_run(RANKS, NULL, fail_while_carried, &fails, NULL);
+    }
+    set_failure(false);
+}
+
 int main(int argc, char **argv)
 {
     setenv("WEFT_DEVICE", "sim", 1);
@@ -99,6 +128,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_device_that_fails_ends_a_run),
         cmocka_unit_test(a_device_that_fails_ends_a_wait_for_runs_on_a_stream),
         cmocka_unit_test(a_device_that_fails_releases_streams),
+        cmocka_unit_test(a_device_that_fails_ends_runs_that_it_carries),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }

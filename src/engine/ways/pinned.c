@@ -136,11 +136,12 @@ static void retire(weft_exec *x, struct exec_out *out, const struct exec_step *s
 
 /* ---- receiving ---- */
 
+/* After a failure of the comm nothing is begun any more. */
 static bool arrived(const weft_exec *x, const struct exec_in *in, const struct exec_step *step)
 {
     const struct program *p = x->program;
     uint32_t s = (uint32_t)(step - p->steps);
-    return channel_ready(in) && (!p->carry || !carry_begun(x, s) || carry_done(x, s));
+    return channel_ready(in) && (!p->carry || (carry_begun(x, s) ? carry_done(x, s) : !core_failed(x->comm->group)));
 }
 
 static enum way_state take(weft_exec *x, struct exec_in *in, const struct exec_step *step, int64_t *bytes)
