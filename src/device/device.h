@@ -103,7 +103,9 @@ struct device_ops {
     int (*map)(struct device *d, const struct device_share *share, void **base);
     void (*unmap)(struct device *d, void *base);
 
-    /* Lets streams reach host memory (whole pages of it); *at is the address for them. Pins count. */
+    /* Lets streams reach host memory (whole pages of it); *at is the address for them. Pins count. Rank threads pin
+     * the same address with different sizes, so `unpin` gives back the shortest pin that begins there: those that are
+     * left reach as far as any of their owners needs. */
     int (*pin)(struct device *d, void *host, size_t bytes, uint64_t *at);
     void (*unpin)(struct device *d, void *host);
 

@@ -356,8 +356,17 @@ CALL cuStreamWaitValue32(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned 
         return CUDA_ERROR_INVALID_VALUE;
     return (int32_t)(now - value) >= 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
+static bool reached(CUdeviceptr at)
+{
+    bool found = false;
+    for (int i = 0; i < MOST && !found; i++)
+        found = at - registered[i].at < registered[i].bytes || at - allocations[i].at < allocations[i].bytes;
+    return found;
+}
 CALL cuStreamWriteValue32(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags)
 {
+    if (!reached(at))
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
     *(volatile uint32_t *)(uintptr_t)at = value;
     return s && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

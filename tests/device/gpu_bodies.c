@@ -177,6 +177,15 @@ static void pin_calls(void)
     ops->unpin(device, p + 4 * page);
     must(ops->pin(device, p + page, 20 * page, &at[0]), "pin of what was given back");
     ops->unpin(device, p + page);
+    /* Two pins that begin at one address: the longer one stays until both are given back. */
+    must(ops->pin(device, p, page, &at[0]), "pin");
+    must(ops->pin(device, p, 3 * page, &at[1]), "pin that is longer");
+    ops->unpin(device, p);
+    words[0] = (struct device_word){at[1] + 2 * page, 5};
+    must(ops->signal(device, stream, words, 1), "signal");
+    must(ops->sync(device, stream), "sync");
+    expect(*(volatile uint32_t *)(p + 2 * page) == 5, "the longer pin is left");
+    ops->unpin(device, p);
     /* A copy of memory that is pinned in part, by two pins. */
     unsigned char *there = ops->alloc(device, 12 * page);
     must(ops->pin(device, p + 8 * page, 2 * page, &at[0]), "pin");

@@ -230,6 +230,30 @@ static void free_waits_for_all_kernels(void **state)
     ops->close(s.d);
 }
 
+/* Rank threads pin the slots of one block from its beginning on, each as many as it needs. */
+static void of_pins_at_one_address_the_longest_stays(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) { /* the longer one comes second, or first */
+        struct device *d = open_device();
+        uint32_t *p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        struct device_word w = word(p + PAGE / 4, 1);
+        struct sim_use use;
+        uint64_t at;
+        assert_int_equal(ops->pin(d, p, first ? 2 * PAGE : 8, &at), 0);
+        assert_int_equal(ops->pin(d, p, first ? 8 : 2 * PAGE, &at), 0);
+        ops->unpin(d, p);
+        assert_int_equal(ops->signal(d, NULL, &w, 1), 0);
+        assert_int_equal(ops->sync(d, NULL), 0);
+        assert_int_equal(p[PAGE / 4], 1);
+        ops->unpin(d, p);
+        sim->use(d, &use);
+        assert_int_equal(use.pins, 0);
+        ops->close(d);
+        munmap(p, 2 * PAGE);
+    }
+}
+
 static void pins_are_counted(void **state)
 {
     (void)state;
@@ -408,6 +432,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stream_that_uses_what_it_does_not_reach_fails),
         cmocka_unit_test(free_waits_for_all_kernels),
         cmocka_unit_test(pins_are_counted),
+        cmocka_unit_test(of_pins_at_one_address_the_longest_stays),
         cmocka_unit_test(shared_memory_has_one_address_in_a_process),
         cmocka_unit_test(processes_share_memory),
     };

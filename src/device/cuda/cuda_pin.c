@@ -126,10 +126,12 @@ void cuda_pin_undo(struct device *device, void *host)
     struct cuda_device *d = cuda_of(device);
     bool pushed = false, entered = !cuda_enter(d, &pushed);
     pthread_mutex_lock(&lock);
-    struct cuda_pin **at = &d->pins, *p;
-    while (*at && (*at)->host != host)
-        at = &(*at)->next;
-    p = *at;
+    struct cuda_pin **at = NULL, *p = NULL;
+    for (struct cuda_pin **q = &d->pins; *q; q = &(*q)->next)
+        if ((*q)->host == host && (!p || (*q)->to < p->to)) {
+            at = q;
+            p = *q;
+        }
     if (p && --p->count == 0) {
         *at = p->next;
         region_drop(d, p->from, p->to);

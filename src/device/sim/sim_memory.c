@@ -392,8 +392,8 @@ void sim_memory_unpin(struct device *device, void *host)
         return;
     pthread_mutex_lock(&lock);
     struct sim_range *r = NULL;
-    for (size_t i = pins.n; !r && i-- > 0;)
-        if (pins.v[i]->host == host && pins.v[i]->device == d)
+    for (size_t i = 0; i < pins.n; i++)
+        if (pins.v[i]->host == host && pins.v[i]->device == d && (!r || pins.v[i]->bytes < r->bytes))
             r = pins.v[i];
     if (r)
         give_back(&pins, r);
