@@ -163,11 +163,11 @@ static void discard(weft_exec *x)
     if (!x)
         return;
     comm_task_unlist(x->comm, &x->task);
+    outline_free(x, x->program); /* the block may be pinned for it */
     if (!core_failure(x->comm->group, &text)) {
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
     }
-    outline_free(x, x->program);
     exec_device_close(x);
     pinned_free(x);
     free(x->deferred);
