@@ -13,4 +13,9 @@ bool soon_enough(int64_t ns);
 
 /* Of all since the last time. */
 void soon_judge(void);
+
+/* For a test of few deaths: survivors of one are late together if the machine is busy at that moment. `die` returns how
+ * long the slowest one took. If that is more than two seconds it is done again, a few times, and once all must know in
+ * time. `die` itself bounds how late they may be. */
+void soon_at_last(int64_t (*die)(void *arg), void *arg);
 #endif
