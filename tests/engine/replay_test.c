@@ -326,7 +326,7 @@ static void a_graph_that_is_not_launched_releases_those_that_wait_for_it(void **
     (void)state;
     const char *on = ranks_on;
     bool forked = ranks_forked;
-    ranks_on = "shm";
+    ranks_on = CONFORMANCE_ON > 1 ? "shm" : "threads";
     ranks_forked = false;
     struct loss loss = {0};
     for (; loss.rank < RANKS; loss.rank += 3) /* the launcher, and another rank */
