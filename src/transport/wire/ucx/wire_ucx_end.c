@@ -48,7 +48,11 @@ void ucx_end_all(struct ucx_wire *w)
     ucx_end_shut(w);
 }
 
-/* Connections and the worker are ended first: after that UCX calls nothing back and touches no memory. */
+/* Connections and the worker are ended first: after that UCX calls nothing back and touches no memory.
+ *
+ * A flush that UCX does not finish holds a connection, and a worker that is destroyed with such a flush ends the
+ * process by an assertion (UCX 1.13). This happens after messages to a peer that stands still were taken back. Such a
+ * worker is left as it is: nobody calls it any more. */
 void ucx_end_shut(struct ucx_wire *w)
 {
     if (!w->worker)
@@ -58,7 +62,10 @@ void ucx_end_shut(struct ucx_wire *w)
     for (int i = w->used; i >= 0; i = w->peers[i].next)
         close_now(w, &w->peers[i].ep, end), close_now(w, &w->peers[i].mail_ep, end);
     ucx_end_drain(w, &w->flushes, end - ucx_now());
-    ucp_worker_destroy(w->worker);
+    if (w->flushes)
+        w->context = NULL;
+    else
+        ucp_worker_destroy(w->worker);
     w->worker = NULL;
     ucx_mail_free(w);
 }
