@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/strides.h"
 #include "engine/exec.h"
 
 const char *view_tensor(const weft_plan *p, uint32_t tensor, char *buf)
@@ -40,27 +41,6 @@ static bool is_empty(int ndim, const int64_t *shape)
     return false;
 }
 
-/* Could two elements of a destination share bytes? They cannot if, from the smallest stride on, the stride of each dim
- * is at least the extent of the dims before. */
-static bool folds_onto_itself(int ndim, const int64_t *shape, const int64_t *stride, int64_t size)
-{
-    bool taken[WEFT_MAX_DIMS] = {false};
-    int64_t inside = size;
-    for (int k = 0; k < ndim; k++) {
-        int d = -1;
-        for (int i = 0; i < ndim; i++)
-            if (!taken[i] && (d < 0 || stride[i] < stride[d]))
-                d = i;
-        taken[d] = true;
-        if (shape[d] == 1)
-            continue;
-        if (stride[d] < inside)
-            return true;
-        inside += (shape[d] - 1) * stride[d];
-    }
-    return false;
-}
-
 static int check_strides(const char *who, const char *side, int ndim, const int64_t *shape, const int64_t *stride,
                          int64_t size, bool written)
 {
@@ -74,7 +54,7 @@ static int check_strides(const char *who, const char *side, int ndim, const int6
     }
     if (view_extent(ndim, shape, stride, size) == INT64_MAX)
         return error_set(WEFT_EINVAL, "%s: the %s strides reach beyond the end of memory", who, side);
-    if (written && folds_onto_itself(ndim, shape, stride, size))
+    if (written && !strides_nest(ndim, shape, stride, size))
         return error_set(WEFT_EINVAL, "%s: the %s strides put several elements at one address", who, side);
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/strides.h"
 
 #define MAX_BYTES ((int64_t)1 << 62)
 
@@ -28,26 +29,6 @@ int64_t box_list_span(int ndim, const int64_t *len, const int64_t *stride)
             span > MAX_BYTES)
             return -1;
     return span;
-}
-
-/* From the smallest stride on, the stride of each dim must be at least the span of the dims before. */
-static bool strides_nest(int ndim, const int64_t *len, const int64_t *stride)
-{
-    bool taken[WEFT_MAX_DIMS] = {false};
-    int64_t inside = 1;
-    for (int k = 0; k < ndim; k++) {
-        int d = -1;
-        for (int i = 0; i < ndim; i++)
-            if (!taken[i] && (d < 0 || stride[i] < stride[d]))
-                d = i;
-        taken[d] = true;
-        if (len[d] == 1)
-            continue;
-        if (stride[d] < inside)
-            return false;
-        inside += (len[d] - 1) * stride[d];
-    }
-    return true;
 }
 
 /* ---- one box ---- */
@@ -109,7 +90,7 @@ static int place_box(const struct making *m, size_t i, struct box_list *b, size_
     if (span < 0 || __builtin_add_overflow(b->offset[k], span, &end) || end > MAX_BYTES / m->size)
         return caret_fail(m->w, where(m, i), "box %zu, of rank %d, reaches beyond 2^62 bytes of its buffer", i,
                           b->rank[k]);
-    if (m->from->stride && !strides_nest(m->ndim, len, stride))
+    if (m->from->stride && !strides_nest(m->ndim, len, stride, 1))
         return caret_fail(m->w, where(m, i), "box %zu, of rank %d, has two elements at one place of its buffer", i,
                           b->rank[k]);
     *room = end > *room ? end : *room;
