@@ -12,6 +12,10 @@
 #include "memory/memory.h"
 
 #define SHORT 128 /* bytes of a row in src that are better copied before they are cast */
+#define PIECE 64  /* elements of a row that are cast at a time in each of */
+#define SIDE 16   /* rows side by side, */
+#define TURN 1024 /* and bytes of src at a time if a row is one piece */
+#define LINE 64   /* bytes of a cache line */
 
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
                        cast_loop *first, size_t n)
@@ -55,31 +59,43 @@ static void cast_gathered(unsigned char *d, int64_t row, int to, const unsigned 
     }
 }
 
-/* The hardware finds no pattern in short rows: some rows ahead are prefetched. */
+/* Rows with gaps between them in src. The hardware's prefetch begins anew with each row, and reads beyond its end. So
+ * rows are cast side by side, in pieces, and what is cast next is prefetched. */
+static void cast_beside(unsigned char *d, int64_t dstep, int to, const unsigned char *s, int64_t sstep, int from,
+                        size_t n, size_t rows, cast_loop *loop)
+{
+    const size_t ssize = weft_dtype_size(from), dsize = weft_dtype_size(to), piece = n < 2 * PIECE ? n : PIECE;
+    const size_t beside = piece < n ? SIDE : TURN / (piece * ssize) + 1, ahead = piece < n ? 0 : beside;
+    for (size_t r = 0, at = 0; r < rows;) {
+        const bool last = n - at < 2 * piece; /* it is no shorter than a piece */
+        const size_t side = rows - r < beside ? rows - r : beside, next = last ? r + side : r;
+        const size_t next_at = last ? 0 : at + piece;
+        for (size_t i = next + ahead; i < next + ahead + beside && i < rows; i++)
+            for (size_t b = 0; b < piece * ssize; b += LINE)
+                __builtin_prefetch(s + (int64_t)i * sstep + next_at * ssize + b, 0, 2);
+        loop(d + (int64_t)r * dstep + at * dsize, dstep, s + (int64_t)r * sstep + at * ssize, sstep,
+             last ? n - at : piece, side);
+        r = next;
+        at = next_at;
+    }
+}
+
 void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows)
 {
     cast_loop *loop = memory_level_kernels()->cast[from][to];
     const size_t ssize = weft_dtype_size(from), dsize = weft_dtype_size(to);
-    const int64_t bytes = (int64_t)(n * ssize), most = loop ? 1 + 1024 / bytes : 1;
+    const int64_t bytes = (int64_t)(n * ssize);
     unsigned char *d = dst;
     const unsigned char *s = src;
-    if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % 16 && (ssize < 4 || dsize < 4)))) {
+    if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % 16 && (ssize < 4 || dsize < 4))))
         cast_gathered(d, dstep, to, s, sstep, from, n, (int64_t)rows);
-        return;
-    }
-    for (int64_t left = (int64_t)rows; left > 0; left -= most) {
-        int64_t k = left < most ? left : most;
-        if (sstep != bytes)
-            for (int64_t i = 0; i < k && i < left - 2 * most; i++)
-                for (int64_t at = 0; at < bytes; at += 64)
-                    __builtin_prefetch(s + (i + 2 * most) * sstep + at, 0, 2);
-        if (loop)
-            loop(d, dstep, s, sstep, n, (size_t)k);
-        else
-            cast_run(d, to, s, from, n);
-        d += k * dstep;
-        s += k * sstep;
-    }
+    else if (loop && sstep != bytes)
+        cast_beside(d, dstep, to, s, sstep, from, n, rows, loop);
+    else if (loop)
+        loop(d, dstep, s, sstep, n, rows);
+    else
+        for (size_t r = 0; r < rows; r++)
+            cast_run(d + (int64_t)r * dstep, to, s + (int64_t)r * sstep, from, n);
 }
 
 void memory_cast(void *dst, int to, const void *src, int from, size_t n)

@@ -103,10 +103,10 @@ ODD(f64, f64)
     [WEFT_F8E5M2SAT] = S##_to_f8e5m2sat, [WEFT_F8E8M0] = S##_to_f8e8m0
 #define CAST_COMPLEX(S) [WEFT_C64] = S##_to_c64, [WEFT_C128] = S##_to_c128
 #ifdef WIDE_ODD
-#define CAST_F64 , CAST_HALVES(f64), CAST_BYTES(f64)
+#define CAST_ODD(S) , CAST_HALVES(S), CAST_BYTES(S)
 #define CAST_TO_F64(S) , [WEFT_F64] = S##_to_f64
 #else
-#define CAST_F64
+#define CAST_ODD(S)
 #define CAST_TO_F64(S)
 #endif
 #ifdef WIDE
@@ -125,19 +125,21 @@ ODD(f64, f64)
 #define CAST_F8E8M0
 #endif
 
-#define CAST_TABLE                                                                                                    \
-    {                                                                                                                 \
-        [WEFT_BOOL] = {CAST_ROW(b8)}, [WEFT_U8] = {CAST_ROW(u8)}, [WEFT_I8] = {CAST_ROW(i8)},                         \
-        [WEFT_U16] = {CAST_ROW(u16)}, [WEFT_I16] = {CAST_ROW(i16)}, [WEFT_U32] = {CAST_ROW(u32)},                     \
-        [WEFT_I32] = {CAST_ROW(i32)}, [WEFT_U64] = {CAST_ROW(u64)}, [WEFT_I64] = {CAST_ROW(i64)},                     \
-        [WEFT_F32] = {CAST_ROW(f32), CAST_HALVES(f32), CAST_BYTES(f32), CAST_COMPLEX(f32)},                           \
-        [WEFT_F64] = {CAST_ROW(f64), CAST_COMPLEX(f64) CAST_F64}, [WEFT_F16] = {[WEFT_F32] = f16_to_f32 CAST_F16},    \
-        [WEFT_BF16] = {[WEFT_F32] = bf16_to_f32 CAST_BF16}, [WEFT_F8E4M3] = {[WEFT_F32] = f8e4m3_to_f32 CAST_F8E4M3}, \
-        [WEFT_F8E5M2] = {[WEFT_F32] = f8e5m2_to_f32 CAST_F8E5M2},                                                     \
-        [WEFT_F8E4M3SAT] = {[WEFT_F32] = f8e4m3_to_f32 CAST_F8E4M3},                                                  \
-        [WEFT_F8E5M2SAT] = {[WEFT_F32] = f8e5m2_to_f32 CAST_F8E5M2},                                                  \
-        [WEFT_F8E8M0] = {[WEFT_F32] = f8e8m0_to_f32 CAST_F8E8M0}, [WEFT_C64] = {[WEFT_C128] = c64_to_c128},           \
-        [WEFT_C128] = {[WEFT_C64] = c128_to_c64},                                                                     \
+#define CAST_TABLE                                                                                              \
+    {                                                                                                           \
+        [WEFT_BOOL] = {CAST_ROW(b8)}, [WEFT_U8] = {CAST_ROW(u8)}, [WEFT_I8] = {CAST_ROW(i8)},                   \
+        [WEFT_U16] = {CAST_ROW(u16)}, [WEFT_I16] = {CAST_ROW(i16)}, [WEFT_U32] = {CAST_ROW(u32) CAST_ODD(u32)}, \
+        [WEFT_I32] = {CAST_ROW(i32) CAST_ODD(i32)}, [WEFT_U64] = {CAST_ROW(u64) CAST_ODD(u64)},                 \
+        [WEFT_I64] = {CAST_ROW(i64) CAST_ODD(i64)},                                                             \
+        [WEFT_F32] = {CAST_ROW(f32), CAST_HALVES(f32), CAST_BYTES(f32), CAST_COMPLEX(f32)},                     \
+        [WEFT_F64] = {CAST_ROW(f64), CAST_COMPLEX(f64) CAST_ODD(f64)},                                          \
+        [WEFT_F16] = {[WEFT_F32] = f16_to_f32 CAST_F16}, [WEFT_BF16] = {[WEFT_F32] = bf16_to_f32 CAST_BF16},    \
+        [WEFT_F8E4M3] = {[WEFT_F32] = f8e4m3_to_f32 CAST_F8E4M3},                                               \
+        [WEFT_F8E5M2] = {[WEFT_F32] = f8e5m2_to_f32 CAST_F8E5M2},                                               \
+        [WEFT_F8E4M3SAT] = {[WEFT_F32] = f8e4m3_to_f32 CAST_F8E4M3},                                            \
+        [WEFT_F8E5M2SAT] = {[WEFT_F32] = f8e5m2_to_f32 CAST_F8E5M2},                                            \
+        [WEFT_F8E8M0] = {[WEFT_F32] = f8e8m0_to_f32 CAST_F8E8M0}, [WEFT_C64] = {[WEFT_C128] = c64_to_c128},     \
+        [WEFT_C128] = {[WEFT_C64] = c128_to_c64},                                                               \
     }
 #define ODD_TABLE                                                                                           \
     {                                                                                                       \

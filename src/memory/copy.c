@@ -25,99 +25,83 @@ struct grid {
 
 #define LINE 64         /* bytes of a cache line */
 #define LONG (32 << 10) /* bytes of a unit for which memcpy is as fast */
-
-/* Straight-line code for units of at least one line. */
-#define COPY_LINES(to, from, bytes)                           \
-    RAW_UNROLL for (int line = 0; line < bytes; line += LINE) \
-        memcpy((to) + line, (from) + line, bytes < LINE ? bytes : LINE)
+#define FAR 256         /* bytes from one unit to the next that the hardware does not prefetch by itself */
+#define LARGE (1 << 20) /* bytes that are more than the caches of a core keep */
 
 /* Walks the grid, `together` turns at a time. Returns the turns that are done. Across: all rows get their part before
  * any row gets its next one. */
-#define STRIPS(bytes, together)                                                                                    \
-    static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src) \
-    {                                                                                                              \
-        const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                      \
-        const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                \
-        const int outer = across, inner = !across;                                                                 \
-        const int64_t ahead =                                                                                      \
-            g->sturn == bytes ? 0 : 2 * s[inner]; /* the hardware prefetches what is near by itself */             \
-        for (int64_t i = 0; i < n[outer]; i++)                                                                     \
-            for (int64_t j = 0; j < n[inner]; j++) {                                                               \
-                unsigned char *to = dst + i * d[outer] + j * d[inner];                                             \
-                const unsigned char *from = src + i * s[outer] + j * s[inner];                                     \
-                RAW_UNROLL for (int k = 0; k < together; k++) __builtin_prefetch(from + ahead + k * g->sturn);     \
-                RAW_UNROLL for (int k = 0; k < together; k++)                                                      \
-                    COPY_LINES(to + k * g->dturn, from + k * g->sturn, bytes);                                     \
-            }                                                                                                      \
-        return strips * together;                                                                                  \
+#define STRIPS(bytes, together)                                                                                      \
+    static int64_t strips_##bytes(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)   \
+    {                                                                                                                \
+        const int64_t strips = g->turns / together, n[2] = {g->rows, strips};                                        \
+        const int64_t d[2] = {g->drow, together * g->dturn}, s[2] = {g->srow, together * g->sturn};                  \
+        const int outer = across, inner = !across;                                                                   \
+        const int64_t ahead =                                                                                        \
+            g->sturn == bytes ? 0 : 2 * s[inner]; /* the hardware prefetches what is near by itself */               \
+        for (int64_t i = 0; i < n[outer]; i++)                                                                       \
+            for (int64_t j = 0; j < n[inner]; j++) {                                                                 \
+                unsigned char *to = dst + i * d[outer] + j * d[inner];                                               \
+                const unsigned char *from = src + i * s[outer] + j * s[inner];                                       \
+                RAW_UNROLL for (int k = 0; k < together; k++) __builtin_prefetch(from + ahead + k * g->sturn);       \
+                RAW_UNROLL for (int k = 0; k < together; k++) memcpy(to + k * g->dturn, from + k * g->sturn, bytes); \
+            }                                                                                                        \
+        return strips * together;                                                                                    \
     }
 STRIPS(32, 16)
-STRIPS(64, 8) /* NOLINT(bugprone-branch-clone): COPY_LINES chooses by a constant */
-STRIPS(128, 4)
-STRIPS(256, 2)
-STRIPS(512, 1)
-STRIPS(1024, 1)
+STRIPS(64, 8)
 
 static int64_t copy_strips(const struct grid *g, bool across, unsigned char *dst, const unsigned char *src)
 {
-    bool gaps = g->sturn != (int64_t)g->unit;
     switch (g->unit) {
     case 32: return strips_32(g, across, dst, src);
     case 64: return strips_64(g, across, dst, src);
-    case 128: return strips_128(g, across, dst, src);
-    case 256: return strips_256(g, across, dst, src);
-    case 512: return gaps ? strips_512(g, across, dst, src) : 0;
-    case 1024: return gaps ? strips_1024(g, across, dst, src) : 0;
     default: return 0;
     }
 }
 
-/* Units of more than 16 bytes that are too short for a call each. */
-static void copy_short(const struct grid *g, unsigned char *dst, const unsigned char *src)
+/* Long units with gaps between them in src: some units are copied side by side, line by line, so that memory does not
+ * wait for the beginning of each. Returns the turns of one row that are done. */
+static int64_t copy_abreast(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
-    for (int64_t r = 0; r < g->rows; r++)
-        for (int64_t i = 0; i < g->turns; i++)
-            memory_copy_ascending(dst + r * g->drow + i * g->dturn, src + r * g->srow + i * g->sturn, g->unit);
+    enum { COUNT = 16 };
+    const size_t whole = g->unit - g->unit % LINE;
+    int64_t i = 0;
+    for (; i + COUNT <= g->turns; i += COUNT) {
+        unsigned char *to = dst + i * g->dturn;
+        const unsigned char *from = src + i * g->sturn;
+        for (size_t at = 0; at < whole; at += LINE)
+            RAW_UNROLL for (int k = 0; k < COUNT; k++) memcpy(to + k * g->dturn + at, from + k * g->sturn + at, LINE);
+        for (int k = 0; k < COUNT && whole < g->unit; k++)
+            memcpy(to + k * g->dturn + whole, from + k * g->sturn + whole, g->unit - whole);
+    }
+    return i;
 }
 
-/* Long units with gaps between them in src: some units are copied side by side, piece by piece, so that memory does not
- * wait for the beginning of each. Returns the turns of one row that are done. */
-#define STREAMS(count, piece)                                                                           \
-    static int64_t streams_##count(const struct grid *g, unsigned char *dst, const unsigned char *src)  \
-    {                                                                                                   \
-        const int64_t unit = (int64_t)g->unit, whole = unit - unit % piece;                             \
-        int64_t i = 0;                                                                                  \
-        for (; i + count <= g->turns; i += count) {                                                     \
-            unsigned char *to = dst + i * g->dturn;                                                     \
-            const unsigned char *from = src + i * g->sturn;                                             \
-            for (int64_t at = 0; at < whole; at += piece)                                               \
-                RAW_UNROLL for (int k = 0; k < count; k++)                                              \
-                    COPY_LINES(to + k * g->dturn + at, from + k * g->sturn + at, piece);                \
-            for (int k = 0; k < count && whole < unit; k++)                                             \
-                memcpy(to + k * g->dturn + whole, from + k * g->sturn + whole, (size_t)(unit - whole)); \
-        }                                                                                               \
-        return i;                                                                                       \
-    }
-STREAMS(4, 256)
-STREAMS(16, 64) /* NOLINT(bugprone-branch-clone) */
-
-/* Units of no special size. */
-static void copy_long(const struct grid *g, unsigned char *dst, const unsigned char *src)
+/* Units of more than 16 bytes, one after the other. If there are gaps between units, the next ones are prefetched: in
+ * dst only lines of which a unit has a part, since a line that is written whole is not fetched. */
+static void copy_each(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
-    const int64_t cached = 1 << 20, unit = (int64_t)g->unit, step = g->sturn < 0 ? -g->sturn : g->sturn;
-    bool gaps = g->sturn != unit && unit >= 2048 && unit <= 65536, large = g->rows * g->turns * unit > cached;
-    bool far = step - unit >= 512; /* the hardware's prefetch begins anew with each unit */
+    const int64_t unit = (int64_t)g->unit, ahead = 1 + MEMORY_AHEAD / unit;
+    const int64_t step = g->sturn < 0 ? -g->sturn : g->sturn;
+    const bool sgaps = step != unit && step >= FAR && unit < LONG, dgaps = g->dturn != unit && unit < LONG;
+    const bool abreast = sgaps && unit >= 2048 && g->turns * unit > LARGE;
     for (int64_t r = 0; r < g->rows; r++) {
         unsigned char *to = dst + r * g->drow;
         const unsigned char *from = src + r * g->srow;
-        int64_t i = !gaps || !(large || far) ? 0
-                    : large && unit < 8192   ? streams_16(g, to, from)
-                                             : streams_4(g, to, from);
-        for (; i < g->turns; i++)
+        for (int64_t i = abreast ? copy_abreast(g, to, from) : 0; i < g->turns; i++) {
+            unsigned char *d = to + i * g->dturn;
+            const unsigned char *s = from + i * g->sturn;
+            if (sgaps)
+                memory_prefetch(s, (uintptr_t)ahead * (uintptr_t)g->sturn, g->unit);
+            if (dgaps && i + ahead < g->turns) {
+                __builtin_prefetch(d + ahead * g->dturn, 1);
+                __builtin_prefetch(d + ahead * g->dturn + unit - 1, 1);
+            }
             if (unit < LONG)
-                memory_copy_ascending(to + i * g->dturn, from + i * g->sturn, g->unit);
+                memory_copy_ascending(d, s, g->unit);
             else
-                memcpy(to + i * g->dturn, from + i * g->sturn, g->unit);
+                memcpy(d, s, g->unit);
+        }
     }
 }
 
@@ -184,11 +168,7 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
     case 13:
     case 14:
     case 15: COPY_ENDS(8) break;
-    default:
-        if (g->unit > 16 && g->unit < 256)
-            copy_short(g, dst, src);
-        else
-            copy_long(g, dst, src);
+    default: copy_each(g, dst, src);
     }
 }
 

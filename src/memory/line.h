@@ -26,6 +26,17 @@ typedef uint8_t memory_vector_anywhere __attribute__((vector_size(16), aligned(1
         at += (bytes);                                                             \
     } while (0)
 
+/* The hardware finds no pattern in runs with gaps between them. So the beginning of a run `ahead` bytes further on is
+ * prefetched: as many bytes as MEMORY_AHEAD. There may be no memory at that address. */
+#define MEMORY_AHEAD 1024
+static inline void memory_prefetch(const void *p, uintptr_t ahead, size_t bytes)
+{
+    const uintptr_t at = (uintptr_t)p + ahead, in = at % 64;
+    const size_t end = in + (bytes < MEMORY_AHEAD ? bytes : MEMORY_AHEAD);
+    for (size_t i = 0; i < end; i += 64) /* counted: addresses may go round */
+        __builtin_prefetch((const void *)(at - in + i), 0, 2);
+}
+
 #define MEMORY_COPY_PART(part)                \
     do {                                      \
         if (bytes & (part)) {                 \

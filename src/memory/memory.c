@@ -290,27 +290,23 @@ static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, i
     return false;
 }
 
-/* A cast of rows that are contiguous on both sides. One loop takes rows that are short, but not
- * shorter than a step of vectors. */
+/* A cast of rows that are contiguous on both sides. Short ones must not be shorter than a step of vectors. */
 static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
     int last = t->loops - 1, row = last - 1;
     int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from);
     if (last < 0 || t->stride[0][last] != dsize || t->stride[1][last] != ssize)
         return false;
-    int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = t->n[last], bytes = n * ssize;
-    if (bytes < ROW) {
-        if (row < 0 || n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last)
-            return false;
+    int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = t->n[last];
+    if (n * ssize < ROW && (row < 0 || n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last))
+        return false;
+    if (row < 0)
+        cast_run(dst, to, src, from, (size_t)n);
+    else
         do
             cast_many(dst + doff, t->stride[0][row], to, src + soff, t->stride[1][row], from, (size_t)n,
                       (size_t)t->n[row]);
         while (next_turn(t, 3u << row, at, &doff, &soff));
-        return true;
-    }
-    do
-        cast_run(dst + doff, to, src + soff, from, (size_t)n);
-    while (next_turn(t, 1u << last, at, &doff, &soff));
     return true;
 }
 

@@ -6,7 +6,9 @@
 #include <stdint.h>
 
 #define OPS_WAYS 8
-#define OPS_NAN (UINT64_C(1) << 25) /* in the control register of floats: default NaNs */
+/* In the control register of floats: default NaNs; subnormals become 0. */
+#define OPS_NAN (UINT64_C(1) << 25)
+#define OPS_FLUSH (UINT64_C(1) << 24)
 
 /* dst[i] = in[0][i] op in[1][i] op ... from the left, for n elements of 2 to OPS_WAYS runs. dst may be one of
  * them. A NaN that sum or prod gives is always the same one (quiet, positive), so that results do not depend on
@@ -19,15 +21,16 @@ typedef void ops_loop(void *dst, const void *const *in, int ways, size_t n);
  * in[0]. */
 typedef void ops_narrow_loop(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n);
 
-/* From begin to end, sums and products of this thread that are NaN are the quiet positive one on AArch64. To switch
- * takes as long as some dozen vectors of a sum, and nothing if it is switched already. */
+/* From begin to end, sums and products of this thread that are NaN are the quiet positive one on AArch64, and
+ * subnormals are not flushed. To switch takes as long as some dozen vectors of a sum, and nothing if it is switched
+ * already. */
 static inline uint64_t ops_nan_begin(void)
 {
     uint64_t was = OPS_NAN;
 #if defined(__aarch64__)
     __asm__ volatile("mrs %0, fpcr" : "=r"(was));
-    if (!(was & OPS_NAN))
-        __asm__ volatile("msr fpcr, %0" : : "r"(was | OPS_NAN) : "memory");
+    if ((was & (OPS_NAN | OPS_FLUSH)) != OPS_NAN)
+        __asm__ volatile("msr fpcr, %0" : : "r"((was | OPS_NAN) & ~OPS_FLUSH) : "memory");
 #endif
     return was;
 }
@@ -35,7 +38,7 @@ static inline uint64_t ops_nan_begin(void)
 static inline void ops_nan_end(uint64_t was)
 {
 #if defined(__aarch64__)
-    if (!(was & OPS_NAN))
+    if ((was & (OPS_NAN | OPS_FLUSH)) != OPS_NAN)
         __asm__ volatile("msr fpcr, %0" : : "r"(was) : "memory");
 #endif
     (void)was;

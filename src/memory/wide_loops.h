@@ -10,7 +10,8 @@
 enum { STEP = 16 };
 
 /* Elements by their type's name, for the macros below. */
-enum { size_f64 = 8, size_f32 = 4, size_f16 = 2, size_bf16 = 2, size_f8e4m3 = 1, size_f8e5m2 = 1 };
+enum { size_i64 = 8, size_u64 = 8, size_f64 = 8, size_i32 = 4, size_u32 = 4, size_f32 = 4 };
+enum { size_f16 = 2, size_bf16 = 2, size_f8e4m3 = 1, size_f8e5m2 = 1 };
 enum { size_f8e4m3sat = 1, size_f8e5m2sat = 1, size_f8e8m0 = 1 };
 
 /* Bits of a where the mask has ones, otherwise bits of b. */
@@ -395,9 +396,15 @@ WIDE_CAST(bf16, f64, load_bf16)
 WIDE_CAST(f8e4m3, f64, load_f8e4m3)
 WIDE_CAST(f8e5m2, f64, load_f8e5m2)
 WIDE_CAST(f8e8m0, f64, load_f8e8m0)
-WIDE_CAST(f64, f16, load_f64)
-WIDE_BF16(f64, load_f64)
-WIDE_NARROW(f64, load_f64)
+#define WIDE_ODD_CASTS(S)       \
+    WIDE_CAST(S, f16, load_##S) \
+    WIDE_BF16(S, load_##S)      \
+    WIDE_NARROW(S, load_##S)
+WIDE_ODD_CASTS(f64)
+WIDE_ODD_CASTS(i64)
+WIDE_ODD_CASTS(u64)
+WIDE_ODD_CASTS(i32)
+WIDE_ODD_CASTS(u32)
 #endif
 
 #define WIDE_CODES(S, D, codes)                                             \
@@ -533,9 +540,9 @@ static inline wide_f wide_max(wide_f a, wide_f b)
             r[i] = expr;                                          \
     }
 
-RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways)
+RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)
 {
-    (void)d, (void)in, (void)at, (void)ways;
+    (void)d, (void)in, (void)at, (void)ways, (void)by;
     return false;
 }
 
@@ -555,11 +562,7 @@ RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in,
     wide_b all = (wide_b)(positive > 0x7f), nan = (wide_b)(high > (uint8_t)(sign ? 0x80 + last : last));
     if (sign)
         nan |= (wide_b)(positive > last) & ~all;
-    uint64_t any[sizeof nan / sizeof(uint64_t)], some = 0;
-    memcpy(any, &nan, sizeof any);
-    for (size_t k = 0; k < sizeof any / sizeof *any; k++)
-        some |= any[k];
-    if (some)
+    if (wide_any_above(nan, 0))
         return false;
     if (sign)
         wide_store8(d + at, max ? wide_pick8(all, low, positive) : wide_pick8((wide_b)(high > 0x7f), high, low));
@@ -568,14 +571,14 @@ RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in,
     return true;
 }
 
-#define WIDE_END_CODES(T, last, sign)                                                                \
-    RAW_INLINE bool least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways) \
-    {                                                                                                \
-        return wide_end_codes(d, in, at, ways, false, last, sign);                                   \
-    }                                                                                                \
-    RAW_INLINE bool most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways)  \
-    {                                                                                                \
-        return wide_end_codes(d, in, at, ways, true, last, sign);                                    \
+#define WIDE_END_CODES(T, last, sign)                                                                          \
+    RAW_INLINE bool least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                          \
+        return by == 1 && wide_end_codes(d, in, at, ways, false, last, sign);                                  \
+    }                                                                                                          \
+    RAW_INLINE bool most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)  \
+    {                                                                                                          \
+        return by == 1 && wide_end_codes(d, in, at, ways, true, last, sign);                                   \
     }
 WIDE_END_CODES(f8e4m3, 0x7e, true)
 WIDE_END_CODES(f8e5m2, 0x7c, true)
@@ -589,6 +592,68 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
         r[i] = by > 1 ? r[i] / by : r[i] * by;
 }
 
+/* Sums of f8. The code of an f8 is shifted up to where f32 has its mantissa. Read as an f32, it is then the value of
+ * the f8 times a power of two, and a subnormal f8 is a subnormal f32. So f32 adds the terms, and one rounding of the
+ * bits of the sum gives its code.
+ *
+ * Where the f32 is subnormal, the sum is exact: all terms are multiples of the smallest f8. A quotient there is rounded
+ * at 20 bits or more behind the last bit of the code. That does not move it over a tie: a quotient by less than 2^16
+ * that is no tie is farther away from one.
+ *
+ * Returns false, and writes nothing, if a term has a code above `last`: such a code is no number. It does the same if
+ * `by` is larger than 2^16 or smaller than 2^-16. `most` is the code of sums that are too large. */
+#ifdef WIDE_QUICK
+RAW_INLINE bool wide_sum_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by,
+                               int mant, uint8_t last, uint8_t most)
+{
+    wide_f r[WIDE], x[WIDE];
+    wide_u u[WIDE];
+    wide_h h[WIDE_HALVES];
+    wide_b c = wide_load8(in[0] + at), high = c + c;
+    if (by > 0x1p16f || by < 0x1p-16f)
+        return false;
+    wide_codes_low(h, c, mant);
+    wide_from_codes(r, h);
+    for (int k = 1; k < ways; k++) {
+        c = wide_load8(in[k] + at);
+        high = wide_max8(high, c + c);
+        wide_codes_low(h, c, mant);
+        wide_from_codes(x, h);
+        for (int i = 0; i < WIDE; i++)
+            r[i] += x[i];
+    }
+    if (wide_any_above(high, (uint8_t)(2 * last)))
+        return false;
+    wide_scale(r, by);
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)r[i];
+    wide_round_at(h, u, 1u << (23 - mant));
+    const wide_b sign = wide_high_bytes(h);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        h[i] += h[i];
+    const wide_b code = wide_min8(wide_drop(h, 8 - mant), (wide_b){0} + most);
+    wide_store8(d + at, wide_pick8((wide_b){0} + 0x80, sign, code));
+    return true;
+}
+
+#define WIDE_SUM_CODES(T, mant, last, most)                                                                    \
+    RAW_INLINE bool total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                          \
+        return wide_sum_codes(d, in, at, ways, by, mant, last, most);                                          \
+    }
+WIDE_SUM_CODES(f8e4m3, 3, 0x7e, 0x7f)
+WIDE_SUM_CODES(f8e5m2, 2, 0x7b, 0x7c)
+WIDE_SUM_CODES(f8e4m3sat, 3, 0x7e, 0x7e)
+WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
+#else
+#define total_f8e4m3 wide_none
+#define total_f8e5m2 wide_none
+#define total_f8e4m3sat wide_none
+#define total_f8e5m2sat wide_none
+#endif
+#define total_f16 wide_none
+#define total_bf16 wide_none
+
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
  * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. The first
  * `wide` runs are f32. `sure`: the processor makes the right NaN by itself (ops_nan_begin). */
@@ -596,7 +661,7 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
     RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,    \
                                    int wide, int ways, float by)                                                  \
     {                                                                                                             \
-        if (!wide && !wide_out && by == 1 && quick(d, in, at, ways))                                              \
+        if (!wide && !wide_out && quick(d, in, at, ways, by))                                                     \
             return true;                                                                                          \
         wide_f r[WIDE];                                                                                           \
         if (wide)                                                                                                 \
@@ -721,7 +786,7 @@ WIDE_TAKE(take_max, f32, load_f32, wide_max(r[i], x[i]))
     WIDE_END(min, T, any, least)                                                               \
     WIDE_END(max, T, any, most)
 #define WIDE_FOLDS(T, any, least, most)                                                     \
-    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, wide_none, WIDE_ONE_NAN) \
+    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, total_##T, WIDE_ONE_NAN) \
     WIDE_FOLD(sum, T, WIDE_ONE_NAN)                                                         \
     WIDE_OTHERS(T, any, least, most)
 

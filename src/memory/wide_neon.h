@@ -100,6 +100,21 @@ static inline wide_b wide_look_up(wide_b x, wide_b table, wide_b i)
     return (wide_b)vqtbx1q_u8((uint8x16_t)x, (uint8x16_t)table, (uint8x16_t)i);
 }
 
+/* Upper halves of f32 whose bits are those of the codes of an f8, as far down as exponents go. */
+static inline void wide_codes_low(wide_h *h, wide_b c, int mant)
+{
+    const int8x16_t s = (int8x16_t)c;
+    for (int i = 0; i < 2; i++) {
+        int8x8_t half = i ? vget_high_s8(s) : vget_low_s8(s);
+        h[i] = mant == 3 ? (wide_h)vshll_n_s8(half, 4) & 0x87ff : (wide_h)vshll_n_s8(half, 5) & 0x8fff;
+    }
+}
+
+static inline bool wide_any_above(wide_b a, uint8_t limit)
+{
+    return vmaxvq_u8((uint8x16_t)a) > limit;
+}
+
 /* 16-bit values of a lower and an upper byte each. */
 static inline void wide_join(wide_h *x, wide_b low, wide_b high)
 {
@@ -128,15 +143,47 @@ static inline void wide_lower(wide_h *h, const wide_u *x)
         h[i] = (wide_h)vuzp1q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
 }
 
-/* f64, rounded to odd. */
+/* f64 and wide integers, rounded to odd. Of an integer beyond 2^53 the last 12 bits are gathered into the first of
+ * them, and a double holds the rest. */
 #define WIDE_ODD
-static inline void load_f64(wide_f *x, const unsigned char *p)
+static inline float64x2_t wide_double_s64(int64x2_t x)
 {
-    for (int i = 0; i < WIDE; i++) {
-        float64x2_t a = (float64x2_t)vld1q_u8(p + 32 * i), b = (float64x2_t)vld1q_u8(p + 32 * i + 16);
-        x[i] = (wide_f)vcvtx_high_f32_f64(vcvtx_f32_f64(a), b);
-    }
+    const int64x2_t low = vdupq_n_s64(0xfff), some = (int64x2_t)vtstq_s64(x, low) & 0x800;
+    const int64x2_t beyond = (int64x2_t)((uint64x2_t)(x ^ (x >> 63)) >> 53);
+    return vcvtq_f64_s64(vbslq_s64(vtstq_s64(beyond, beyond), (x & ~low) | some, x));
 }
+
+static inline float64x2_t wide_double_u64(uint64x2_t x)
+{
+    const uint64x2_t low = vdupq_n_u64(0xfff), beyond = x >> 53;
+    return vcvtq_f64_u64(vbslq_u64(vtstq_u64(beyond, beyond), (x & ~low) | (vtstq_u64(x, low) & 0x800), x));
+}
+
+#define wide_double_f64(x) (x)
+#define WIDE_LOAD(S, V, T)                                                   \
+    static inline void load_##S(wide_f *x, const unsigned char *p)           \
+    {                                                                        \
+        for (int i = 0; i < WIDE; i++) {                                     \
+            V a = (V)vld1q_u8(p + 32 * i), b = (V)vld1q_u8(p + 32 * i + 16); \
+            float32x2_t low = vcvtx_f32_f64(wide_double_##T(a));             \
+            x[i] = (wide_f)vcvtx_high_f32_f64(low, wide_double_##T(b));      \
+        }                                                                    \
+    }
+WIDE_LOAD(f64, float64x2_t, f64)
+WIDE_LOAD(i64, int64x2_t, s64)
+WIDE_LOAD(u64, uint64x2_t, u64)
+
+#define WIDE_LOAD_32(S, V, T, W)                                                        \
+    static inline void load_##S(wide_f *x, const unsigned char *p)                      \
+    {                                                                                   \
+        for (int i = 0; i < WIDE; i++) {                                                \
+            V a = (V)vld1q_u8(p + 16 * i);                                              \
+            float32x2_t low = vcvtx_f32_f64(vcvtq_f64_##W(vmovl_##T(vget_low_##T(a)))); \
+            x[i] = (wide_f)vcvtx_high_f32_f64(low, vcvtq_f64_##W(vmovl_high_##T(a)));   \
+        }                                                                               \
+    }
+WIDE_LOAD_32(i32, int32x4_t, s32, s64)
+WIDE_LOAD_32(u32, uint32x4_t, u32, u64)
 
 static inline void store_f64(unsigned char *p, const wide_f *x)
 {
@@ -146,15 +193,20 @@ static inline void store_f64(unsigned char *p, const wide_f *x)
     }
 }
 
-/* The upper halves, rounded to nearest even. */
-static inline void wide_round(wide_h *h, const wide_u *x)
+/* The upper halves, rounded to nearest even at the bit `odd` of the whole. */
+static inline void wide_round_at(wide_h *h, const wide_u *x, uint32_t odd)
 {
-    const uint32x4_t odd = vdupq_n_u32(0x10000), most = vdupq_n_u32(0x7fff);
+    const uint32x4_t last = vdupq_n_u32(odd), most = vdupq_n_u32(odd / 2 - 1);
     for (int i = 0; i < 2; i++) {
         uint32x4_t a = (uint32x4_t)x[2 * i], b = (uint32x4_t)x[2 * i + 1];
-        h[i] = (wide_h)vaddhn_high_u32(vaddhn_u32(a, vsubq_u32(most, vtstq_u32(a, odd))), b,
-                                       vsubq_u32(most, vtstq_u32(b, odd)));
+        h[i] = (wide_h)vaddhn_high_u32(vaddhn_u32(a, vsubq_u32(most, vtstq_u32(a, last))), b,
+                                       vsubq_u32(most, vtstq_u32(b, last)));
     }
+}
+
+static inline void wide_round(wide_h *h, const wide_u *x)
+{
+    wide_round_at(h, x, 0x10000);
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */

@@ -59,6 +59,12 @@ static inline wide_b wide_abs8(wide_b a)
     return (wide_b)_mm_abs_epi8((__m128i)a);
 }
 
+static inline bool wide_any_above(wide_b a, uint8_t limit)
+{
+    const __m128i most = _mm_set1_epi8((char)limit);
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8((__m128i)a, most), most)) != 0xffff;
+}
+
 /* x >> bits as bytes, at most 255. */
 static inline wide_b wide_drop(const wide_h *x, int bits)
 {

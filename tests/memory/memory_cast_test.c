@@ -296,6 +296,33 @@ static void complex_casts_are_casts_of_the_parts(void **state)
     }
 }
 
+/* Rows with gaps on either side are cast side by side, in pieces: each row is cast as it is alone, and gaps stay. */
+static void rows_with_gaps_are_cast_like_each_row_alone(void **state)
+{
+    (void)state;
+    enum { MOST = 40, LONGEST = 260, GAP = 3 };
+    static const int lengths[] = {16, 31, 63, 64, 65, 127, 128, 129, LONGEST}, counts[] = {1, 15, 16, 17, MOST};
+    static const int pairs[][2] = {{WEFT_F32, WEFT_BF16}, {WEFT_BF16, WEFT_F32}, {WEFT_F32, WEFT_F8E4M3},
+                                   {WEFT_F64, WEFT_F16},  {WEFT_I64, WEFT_BF16}, {WEFT_U8, WEFT_F64}};
+    static uint64_t src[MOST * (LONGEST + GAP)], dst[MOST * (LONGEST + GAP)], want[MOST * (LONGEST + GAP)];
+    uint64_t seed = 8;
+    for (size_t i = 0; i < sizeof src / sizeof *src; i++)
+        src[i] = ref_random(&seed);
+    for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths * 5 * 4; k++) {
+            int from = pairs[p][0], to = pairs[p][1], n = lengths[k / 20], rows = counts[k / 4 % 5];
+            int64_t ssize = (int64_t)weft_dtype_size(from), dsize = (int64_t)weft_dtype_size(to);
+            int64_t sstep = (n + (k & 1 ? GAP : 0)) * ssize, dstep = (n + (k & 2 ? GAP : 0)) * dsize;
+            struct memory_tile t = {2, {rows, n}, {{dstep, dsize}, {sstep, ssize}}};
+            memset(dst, 0x5a, sizeof dst);
+            memset(want, 0x5a, sizeof want);
+            memory_copy(&t, dst, to, src, from);
+            for (int r = 0; r < rows; r++)
+                memory_cast((char *)want + r * dstep, to, (const char *)src + r * sstep, from, (size_t)n);
+            assert_memory_equal(dst, want, sizeof dst);
+        }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +332,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ties_of_narrow_floats_are_cast_by_the_definition),
         cmocka_unit_test(powers_of_two_are_cast_by_the_definition),
         cmocka_unit_test(complex_casts_are_casts_of_the_parts),
+        cmocka_unit_test(rows_with_gaps_are_cast_like_each_row_alone),
         cmocka_unit_test(wide_integers_are_cast_by_the_definition),
         cmocka_unit_test(wide_floats_are_cast_by_the_definition),
     };

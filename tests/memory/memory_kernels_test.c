@@ -319,6 +319,40 @@ static void sums_leave_the_callers_nans_alone(void **state)
     }
 }
 
+/* Sums of f8 are computed with subnormals of f32: all sums of two codes, for a caller that flushes those to 0. */
+static void sums_of_f8_do_not_depend_on_the_callers_flushing(void **state)
+{
+    (void)state;
+    static const int dtypes[] = {WEFT_F8E4M3, WEFT_F8E5M2, WEFT_F8E4M3SAT, WEFT_F8E5M2SAT};
+    static unsigned char a[65536], b[65536], want[65536], got[65536];
+    const void *in[2] = {a, b};
+    for (int i = 0; i < 65536; i++) {
+        a[i] = (unsigned char)(i >> 8);
+        b[i] = (unsigned char)i;
+    }
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        kernels_plain.narrow[WEFT_SUM][dtypes[d]](want, false, in, 0, 2, 3, sizeof want);
+        for (int l = 0; l < nlevels; l++) {
+            ops_narrow_loop *loop = levels[l]->narrow[WEFT_SUM][dtypes[d]];
+            if (!loop)
+                continue;
+#if defined(__aarch64__)
+            uint64_t was;
+            __asm__ volatile("mrs %0, fpcr" : "=r"(was));
+            __asm__ volatile("msr fpcr, %0" : : "r"(was | OPS_FLUSH) : "memory");
+#endif
+            loop(got, false, in, 0, 2, 3, sizeof got);
+#if defined(__aarch64__)
+            uint64_t is;
+            __asm__ volatile("mrs %0, fpcr" : "=r"(is));
+            __asm__ volatile("msr fpcr, %0" : : "r"(was) : "memory");
+            assert_true(is == (was | OPS_FLUSH));
+#endif
+            assert_memory_equal(got, want, sizeof got);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +363,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(narrow_folds_match_the_plain_kernels),
         cmocka_unit_test(divisions_match_the_plain_kernels),
         cmocka_unit_test(sums_leave_the_callers_nans_alone),
+        cmocka_unit_test(sums_of_f8_do_not_depend_on_the_callers_flushing),
     };
     return SUITE_MAIN(argc, argv, SUITE_FIXTURE(tests, find_levels, NULL));
 }
