@@ -53,7 +53,7 @@ DEVICE_FN const struct device_item *body_item(const void *image, uint32_t first,
     const uint32_t shift = ITEM_SHIFT(n), words = ((blocks - 1) >> shift) + 2;
     const unsigned char *items = (const unsigned char *)(map + ((words + 3) & ~3u));
     const size_t step = (size_t)ITEM_STEP(n) * 16;
-    uint32_t lo = map[block >> shift], hi = map[(block >> shift) + 1];
+    uint32_t lo = map[block >> shift], hi = shift ? map[(block >> shift) + 1] : lo;
     DEVICE_ROLLED while (lo < hi)
     {
         uint32_t mid = (lo + hi + 1) / 2;

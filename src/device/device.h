@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 5
+#define DEVICE_ABI 6
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -79,6 +79,14 @@ struct device_launch {
     uint32_t level;  /* of its tasks */
 };
 
+/* Launches that one kernel does by itself, level by level: device_table_small. */
+struct device_work {
+    uint64_t table;
+    uint64_t count; /* a word of device memory that is 0 between runs */
+    const struct device_launch *launches;
+    size_t n;
+};
+
 struct device_ops {
     uint32_t abi;
     const char *name; /* "cuda", "sim" */
@@ -123,16 +131,14 @@ struct device_ops {
     /* Work behind it in the stream waits until (int32_t)(word - value) >= 0 for all words. */
     int (*await)(struct device *d, void *stream, const struct device_word *words, size_t n);
     int (*signal)(struct device *d, void *stream, const struct device_word *words, size_t n); /* writes the words */
-    /* A kernel that does nothing but what the gate says. A gate that awaits words is for ranks whose kernels can run
-     * while it waits: threads of one process, and processes under MPS. */
-    int (*meet)(struct device *d, void *stream, const struct device_gate *g);
+    /* A kernel that does what the gate says, and the work between the two halves of it; NULL: there is none. A gate
+     * that awaits words is for ranks whose kernels can run while it waits: threads of one process, and processes under
+     * MPS. */
+    int (*meet)(struct device *d, void *stream, const struct device_gate *g, const struct device_work *work);
     /* Copies between addresses of the host and of the device, either way. If host memory is not pinned, the call
      * returns when the copy is done, after all that was queued before it; it cannot be captured. */
     int (*copy)(struct device *d, void *stream, void *dst, const void *src, size_t bytes);
-    /* `gate`: NULL, or what the kernel does besides. Each of its blocks waits, so they must be few, and not all kernels
-     * can do it: device_table_gated. `count` is then a word of device memory that is 0 between launches. */
-    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
-                  const struct device_gate *gate, uint64_t count);
+    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l);
 };
 
 /* ---- device.c ---- */

@@ -79,28 +79,30 @@ int device_queue_close(struct device_queue *q)
     return copy_in(q, image, bytes);
 }
 
-static int launch(const struct device_queue *q, void *stream, size_t i, const struct device_gate *g)
+static int launch(const struct device_queue *q, void *stream, size_t i)
 {
-    uint64_t table = (uint64_t)(uintptr_t)q->memory;
-    return q->device->ops->launch(q->device, stream, table, &q->launches[i], g, table + q->count);
+    return q->device->ops->launch(q->device, stream, (uint64_t)(uintptr_t)q->memory, &q->launches[i]);
 }
 
 int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g)
 {
     struct device *d = q->device;
-    if (g && q->n == 1 && device_table_gated(q->launches))
-        return launch(q, stream, 0, g);
+    if (g && device_table_small(q->launches, q->n)) {
+        uint64_t table = (uint64_t)(uintptr_t)q->memory;
+        struct device_work work = {table, table + q->count, q->launches, q->n};
+        return d->ops->meet(d, stream, g, &work);
+    }
     int err = 0;
     if (g && g->awaited.n) {
         struct device_gate before = {.come = g->come, .awaited = g->awaited};
-        err = d->ops->meet(d, stream, &before);
+        err = d->ops->meet(d, stream, &before, NULL);
     }
     for (size_t i = 0; i < q->n && !err; i++)
-        err = launch(q, stream, i, NULL);
+        err = launch(q, stream, i);
     if (err || !g)
         return err;
     struct device_gate after = {.reset = g->reset, .told = g->told};
-    return d->ops->meet(d, stream, &after);
+    return d->ops->meet(d, stream, &after, NULL);
 }
 
 int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream)
@@ -115,7 +117,7 @@ int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream)
     }
     int err = 0;
     for (; low < q->n && q->launches[low].level == level && !err; low++)
-        err = launch(q, stream, low, NULL);
+        err = launch(q, stream, low);
     return err;
 }
 

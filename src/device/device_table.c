@@ -64,7 +64,7 @@ static struct group next_group(const struct work *w, size_t n)
         blocks += w[g.n].blocks;
         g.loops = w[g.n].item.loops > g.loops ? w[g.n].item.loops : g.loops;
     }
-    while (blocks >> g.shift > 2 * g.n + 64)
+    while (blocks >> g.shift > 16 * g.n + 64) /* few blocks have to search */
         g.shift++;
     g.blocks = (uint32_t)blocks;
     g.words = (uint32_t)((blocks - 1) >> g.shift) + 2;
@@ -185,4 +185,13 @@ const struct device_launch *device_table_launches(const struct device_table *t, 
 {
     *n = t->launches.n;
     return t->launches.v;
+}
+
+bool device_table_small(const struct device_launch *l, size_t n)
+{
+    bool small = n <= MEET_LAUNCHES;
+    for (size_t i = 0; i < n && small; i++)
+        small = l[i].blocks <= MEET_WORK &&
+                (l[i].kernel == DEVICE_COPY || l[i].kernel == DEVICE_CAST || l[i].kernel == DEVICE_FOLD);
+    return small;
 }

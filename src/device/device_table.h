@@ -22,11 +22,13 @@ enum device_kernel {
     DEVICE_KERNELS
 };
 
-/* Can the launch have a gate? */
-static inline bool device_table_gated(const struct device_launch *l)
-{
-    return l->blocks <= 32 && (l->kernel == DEVICE_COPY || l->kernel == DEVICE_CAST || l->kernel == DEVICE_FOLD);
-}
+/* Can one kernel do all launches behind a gate? Its blocks wait there, and a block that waits takes the place of
+ * others, so it has at most MEET_BLOCKS of them, each of which does many blocks of the work in turn. More work is
+ * faster with kernels of its own between two that meet. */
+#define MEET_BLOCKS 32
+#define MEET_LAUNCHES 4
+#define MEET_WORK 128 /* blocks of a launch */
+bool device_table_small(const struct device_launch *l, size_t n);
 
 struct device_operand {
     uint64_t at;           /* the address of its first element */

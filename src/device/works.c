@@ -111,6 +111,11 @@ static void find_run(struct nest *w)
 
 /* ---- works ---- */
 
+uint32_t works_blocks(const struct work *w)
+{
+    return w->each ? (uint32_t)ceil_div(w->item.units, (int64_t)DEVICE_THREADS * w->each) : w->item.units;
+}
+
 static bool is_fold(uint32_t kernel)
 {
     return kernel == DEVICE_FOLD || kernel == DEVICE_FOLD_ANY;
@@ -154,8 +159,8 @@ static int emit(struct device_table *t, const struct nest *w, uint32_t kernel, c
                 term->stride[out++] = term->stride[i] * by;
         }
     }
-    const uint64_t all = tiles ? 1 : (uint64_t)DEVICE_THREADS * each;
-    work->blocks = (uint32_t)((units + all - 1) / all);
+    work->each = tiles ? 0 : each;
+    work->blocks = works_blocks(work);
     return 0;
 }
 

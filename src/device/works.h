@@ -17,6 +17,7 @@ struct works_loop {
 /* A box on its way into the image. */
 struct work {
     uint32_t level, kernel, blocks;
+    uint32_t each;          /* units of a thread; 0: a unit is a block */
     bool gone;              /* it was joined to another one */
     bool inner;             /* its innermost loop walks along a run */
     uint64_t run[2];        /* bytes that are contiguous in dst and src; 0: it is not to be joined */
@@ -43,8 +44,10 @@ struct device_table {
     size_t bytes;
 };
 
-/* Joins works whose boxes are interleaved in memory. */
+/* Joins works that go on where others end, and works whose boxes are interleaved in memory. */
 int works_join(struct device_table *t);
+
+uint32_t works_blocks(const struct work *w); /* as many as its units need */
 
 /* Takes a task apart into works of the table: device_table_add. */
 int works_add(struct device_table *t, const struct device_task *task);

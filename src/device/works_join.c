@@ -1,4 +1,9 @@
-/* Works of one form whose runs are neighbours in memory, as when rows are cut into thin columns, become one work: its
+/* Works become fewer and larger.
+ *
+ * Works of one form that go on where others end, as the messages do into which a piece is cut, become one: a block
+ * finds its work sooner if there are few.
+ *
+ * Works of one form whose runs are neighbours in memory, as when rows are cut into thin columns, become one: its
  * threads walk through the neighbours of a row before they go on to the next row. So each line of that side is read or
  * written at once. */
 #include <stdlib.h>
@@ -25,6 +30,97 @@ static uint64_t candidate_at(const struct candidate *c)
 {
     return c->side ? c->work->item.src : c->work->item.dst;
 }
+
+/* ---- works that go on where others end ---- */
+
+struct piece {
+    struct work *work;
+    struct works_loop *loops; /* the first one may have another number of turns */
+    const struct works_side *terms;
+};
+
+/* 0: the pieces differ in their addresses, in the turns of their first loops, and in their last units alone. */
+static int compare_shape(const struct piece *a, const struct piece *b)
+{
+    const struct work *x = a->work, *y = b->work;
+    struct device_item p = x->item, q = y->item;
+    p.dst = q.dst = p.src = q.src = 0;
+    p.units = q.units = p.rest = q.rest = 0;
+    int c = compare_u64(x->level, y->level);
+    c = c ? c : compare_u64(x->kernel, y->kernel);
+    c = c ? c : memcmp(&p, &q, sizeof p);
+    c = c ? c : memcmp(a->loops->stride, b->loops->stride, sizeof a->loops->stride);
+    c = c || p.loops == 1 ? c : memcmp(a->loops + 1, b->loops + 1, (p.loops - 1u) * sizeof *a->loops);
+    for (uint32_t k = 0; k < p.terms && !c; k++) {
+        c = compare_u64((uint64_t)a->terms[k].dtype, (uint64_t)b->terms[k].dtype);
+        c = c ? c : memcmp(a->terms[k].stride, b->terms[k].stride, p.loops * sizeof *a->terms->stride);
+    }
+    return c;
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+    const struct piece *x = a, *y = b;
+    int c = compare_shape(x, y);
+    return c ? c : compare_u64(x->work->item.dst, y->work->item.dst);
+}
+
+/* Does `b` begin where `a` ends, in all operands? */
+static bool goes_on(const struct piece *a, const struct piece *b)
+{
+    const struct device_item *p = &a->work->item, *q = &b->work->item;
+    const uint64_t n = (uint64_t)a->loops->n;
+    bool on = !p->rest && q->dst - p->dst == n * (uint64_t)a->loops->stride[0] &&
+              (uint64_t)p->units + q->units <= (uint64_t)WORKS_MOST / ITEM_BYTES;
+    if (!p->terms)
+        return on && q->src - p->src == n * (uint64_t)a->loops->stride[1];
+    for (uint32_t k = 0; k < p->terms && on; k++)
+        on = b->terms[k].at - a->terms[k].at == n * (uint64_t)a->terms[k].stride[0];
+    return on;
+}
+
+static void append(struct piece *a, const struct piece *b)
+{
+    struct work *w = a->work;
+    a->loops->n += b->loops->n;
+    w->item.units += b->work->item.units;
+    w->item.rest = b->work->item.rest;
+    for (int side = 0; side < 2 && w->item.loops == 1 && w->inner; side++)
+        w->run[side] = w->run[side] && b->work->run[side] ? w->run[side] + b->work->run[side] : 0;
+    w->blocks = works_blocks(w);
+    b->work->gone = true;
+}
+
+/* The piece of the n sorted ones that begins where `a` ends; NULL: there is none. */
+static struct piece *next_piece(struct piece *p, size_t n, const struct piece *a)
+{
+    struct work end = *a->work;
+    end.item.dst += (uint64_t)a->loops->n * (uint64_t)a->loops->stride[0];
+    struct piece *next = bsearch(&(struct piece){&end, a->loops, a->terms}, p, n, sizeof *p, compare_pieces);
+    return next && next != a && !next->work->gone && goes_on(a, next) ? next : NULL;
+}
+
+static int join_pieces(struct device_table *t)
+{
+    struct piece *p = malloc((t->works.n + 1) * sizeof *p), *next;
+    size_t n = 0;
+    if (!p)
+        return error_nomem();
+    for (size_t i = 0; i < t->works.n; i++) {
+        struct work *w = &t->works.v[i];
+        if (w->each && w->item.loops)
+            p[n++] = (struct piece){w, t->loops.v + w->loop, t->terms.v + w->term};
+    }
+    if (n)
+        qsort(p, n, sizeof *p, compare_pieces);
+    for (size_t i = 0; i < n; i++)
+        while (!p[i].work->gone && (next = next_piece(p, n, &p[i])))
+            append(&p[i], next);
+    free(p);
+    return 0;
+}
+
+/* ---- works whose runs are neighbours ---- */
 
 /* 0: the works differ in their addresses alone. */
 static int compare_form(const struct candidate *a, const struct candidate *b)
@@ -63,16 +159,12 @@ static int join(struct device_table *t, const struct candidate *c, size_t n)
         t->boxes.v[t->boxes.n++] = (struct device_box){c[i].work->item.dst, c[i].work->item.src};
         c[i].work->gone = i > 0;
     }
-    const int64_t each = w->kernel == DEVICE_COPY      ? ITEM_BYTES / w->item.size
-                         : w->item.form == FORM_LANES4 ? CAST_ELEMENTS / 4
-                         : w->item.form == FORM_LANES8 ? CAST_ELEMENTS / 8
-                                                       : 4;
     w->loop = at;
     w->item.member = (uint8_t)outer;
     w->item.loops++;
     w->item.units *= (uint32_t)n;
     w->item.dst = w->item.src = 0;
-    w->blocks = (uint32_t)ceil_div(w->item.units, DEVICE_THREADS * each);
+    w->blocks = works_blocks(w);
     return 0;
 }
 
@@ -119,7 +211,8 @@ int works_join(struct device_table *t)
     struct candidate *c = malloc((t->works.n + 1) * sizeof *c);
     if (!c)
         return error_nomem();
-    int e = join_side(t, c, 1);
+    int e = join_pieces(t);
+    e = e ? e : join_side(t, c, 1);
     e = e ? e : join_side(t, c, 0);
     free(c);
     return e;

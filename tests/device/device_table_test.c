@@ -77,8 +77,18 @@ static void dense_tasks_match_memory(void **state)
             fail_msg("kernel %d was launched %llu times only", k, (unsigned long long)(launched[k] - before[k]));
 }
 
+/* Do all blocks of the only launch find the same item? */
+static bool one_item(const struct device_table *t)
+{
+    size_t bytes, n;
+    const void *image = device_table_image(t, &bytes);
+    const struct device_launch *l = device_table_launches(t, &n);
+    return n == 1 &&
+           body_item(image, l->first, l->n, l->blocks, 0) == body_item(image, l->first, l->n, l->blocks, l->blocks - 1);
+}
+
 /* A matrix of rows x columns, cut by rows on one side and by columns on the other, as when a sharding changes: the
- * pieces of thin columns are joined. */
+ * pieces of thin columns are joined. Those of every other rank come as several messages. */
 static void columns(int64_t rows, int64_t columns, int ranks, int from, int to, bool back)
 {
     const int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from), part = columns / ranks;
@@ -88,19 +98,21 @@ static void columns(int64_t rows, int64_t columns, int ranks, int from, int to, 
     for (int64_t i = 0; i < rows * columns * ssize; i++)
         (back ? cut : whole)[i] = (unsigned char)nests_below(256);
     for (int r = 0; r < ranks; r++) {
-        const int64_t n[2] = {rows, part}, wide = back ? dsize : ssize, thin = back ? ssize : dsize;
+        const int64_t wide = back ? dsize : ssize, thin = back ? ssize : dsize;
         const int64_t in_whole[2] = {columns * wide, wide}, in_cut[2] = {part * thin, thin};
-        const uint64_t a = (uintptr_t)whole + (uint64_t)(r * part * wide),
-                       b = (uintptr_t)cut + (uint64_t)(r * part * rows * thin);
-        const struct device_operand src = {back ? b : a, back ? in_cut : in_whole, from};
-        const struct device_task task = {
-            .loops = 2, .n = n, .dst = {back ? a : b, back ? in_whole : in_cut, to}, .terms = &src, .nterms = 1};
-        assert_int_equal(device_table_add(t, &task), 0);
+        for (int64_t first = 0, some; first < rows; first += some) {
+            some = r % 2 && rows - first > rows / 3 + 1 ? rows / 3 + 1 : rows - first;
+            const int64_t n[2] = {some, part};
+            const uint64_t a = (uintptr_t)whole + (uint64_t)(r * part * wide + first * columns * wide),
+                           b = (uintptr_t)cut + (uint64_t)((r * rows + first) * part * thin);
+            const struct device_operand src = {back ? b : a, back ? in_cut : in_whole, from};
+            const struct device_task task = {
+                .loops = 2, .n = n, .dst = {back ? a : b, back ? in_whole : in_cut, to}, .terms = &src, .nterms = 1};
+            assert_int_equal(device_table_add(t, &task), 0);
+        }
     }
     table_run(t);
-    size_t launches;
-    device_table_launches(t, &launches);
-    assert_int_equal(launches, 1);
+    assert_true(one_item(t));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < columns; c++) {
             uint64_t x = 0, found = 0, want = 0;
@@ -129,6 +141,55 @@ static void thin_columns_are_joined(void **state)
         columns(500, 24, 8, WEFT_F32, WEFT_F16, back);
         columns(500, 24, 8, WEFT_F64, WEFT_I16, back);
     }
+}
+
+/* Pieces of one copy, cast or fold, in any order: they become one item, and the work is that of the whole. */
+static void pieces_that_go_on_are_joined(void **state)
+{
+    (void)state;
+    enum { N = 5003, TERMS = 3 };
+    static const int64_t cuts[] = {0, 512, 1024, 4032, N};
+    static const int order[] = {2, 0, 3, 1};
+    static _Alignas(16) float in[TERMS][N];
+    static _Alignas(16) float out[N];
+    nests_seed = 5;
+    for (int k = 0; k < TERMS; k++)
+        for (int i = 0; i < N; i++)
+            in[k][i] = (float)nests_below(1000) / 8;
+    for (uint32_t terms = 1; terms <= TERMS; terms++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const int to = narrow ? WEFT_BF16 : WEFT_F32;
+            const int64_t from[1] = {4}, step[1] = {narrow ? 2 : 4};
+            struct device_table *t = device_table_new();
+            assert_non_null(t);
+            for (size_t p = 0; p < sizeof order / sizeof *order; p++) {
+                const int64_t first = cuts[order[p]], n[1] = {cuts[order[p] + 1] - first};
+                struct device_operand term[TERMS];
+                for (uint32_t k = 0; k < terms; k++)
+                    term[k] = (struct device_operand){(uintptr_t)(in[k] + first), from, WEFT_F32};
+                const struct device_task task = {.loops = 1,
+                                                 .n = n,
+                                                 .dst = {(uintptr_t)out + (uint64_t)(first * *step), step, to},
+                                                 .terms = term,
+                                                 .nterms = terms,
+                                                 .op = WEFT_SUM,
+                                                 .acc = WEFT_F32};
+                assert_int_equal(device_table_add(t, &task), 0);
+            }
+            memset(out, 0x55, sizeof out);
+            table_run(t);
+            assert_true(one_item(t));
+            device_table_free(t);
+            for (int i = 0; i < N; i++) {
+                float sum = 0;
+                uint32_t want = 0, found = 0;
+                for (uint32_t k = 0; k < terms; k++)
+                    sum += in[k][i];
+                memory_cast_one(&want, to, &sum, WEFT_F32);
+                memcpy(&found, (unsigned char *)out + i * *step, (size_t)*step);
+                assert_int_equal(found, want);
+            }
+        }
 }
 
 /* Work that is too large for one item, whose memory is not there: what the units address is checked. */
@@ -191,7 +252,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_tasks_match_memory),  cmocka_unit_test(dense_tasks_match_memory),
         cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
-        cmocka_unit_test(empty_tasks_make_no_launch),
+        cmocka_unit_test(empty_tasks_make_no_launch), cmocka_unit_test(pieces_that_go_on_are_joined),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

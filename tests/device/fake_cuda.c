@@ -10,7 +10,8 @@
 #include "device/cuda/gate.h"
 
 #define CALL __attribute__((visibility("default"))) CUresult CUDAAPI
-#define MOST 256 /* allocations and registrations */
+#define MOST 256           /* allocations and registrations */
+#define MULTIPROCESSORS 16 /* as a small part of a GPU has */
 
 static struct {
     uintptr_t at;
@@ -81,8 +82,7 @@ CALL cuDeviceGetUuid(CUuuid *id, CUdevice d)
 }
 CALL cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice d)
 {
-    (void)which;
-    *value = 9 + d;
+    *value = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? MULTIPROCESSORS : 9 + d;
     return CUDA_SUCCESS;
 }
 CALL cuDeviceTotalMem(size_t *bytes, CUdevice d)
@@ -129,33 +129,36 @@ CALL cuModuleUnload(CUmodule m)
 {
     return m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-/* Functions: a kernel's number and 1, or GATED; and the one that has a gate alone. */
-enum { GATED = 100, MEET = 200 };
+/* Functions: a kernel's number and 1, and one for all that have a gate. */
+enum { MEET = 100 };
 
 CALL cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     static const char *const names[DEVICE_KERNELS] = {"copy",     "cast",      "cast_any",     "fold",
                                                       "fold_any", "transpose", "transpose_any"};
-    size_t n;
     (void)m;
-    if (!strcmp(name, "weft_device_meet")) {
+    if (!strncmp(name, "weft_device_meet", 16)) {
         *f = (CUfunction)(uintptr_t)MEET;
         return CUDA_SUCCESS;
     }
-    for (int k = 0; k < DEVICE_KERNELS; k++) {
-        n = strlen(names[k]);
-        if (strncmp(name, "weft_device_", 12) || strncmp(name + 12, names[k], n) ||
-            (name[12 + n] && strcmp(name + 12 + n, "_gated")))
-            continue;
-        *f = (CUfunction)(uintptr_t)(k + (name[12 + n] ? GATED : 1));
-        return CUDA_SUCCESS;
-    }
+    for (int k = 0; k < DEVICE_KERNELS; k++)
+        if (!strncmp(name, "weft_device_", 12) && !strcmp(name + 12, names[k])) {
+            *f = (CUfunction)(uintptr_t)(k + 1);
+            return CUDA_SUCCESS;
+        }
     return CUDA_ERROR_NOT_FOUND;
 }
 CALL cuFuncLoad(CUfunction f)
 {
     NEEDS_CONTEXT;
     return f ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+/* The kernels are compiled for an architecture whose launches may not begin early. */
+CALL cuFuncGetAttribute(int *value, CUfunction_attribute which, CUfunction f)
+{
+    NEEDS_CONTEXT;
+    *value = 80;
+    return f && which == CU_FUNC_ATTRIBUTE_PTX_VERSION ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 static uint32_t *near_word(const struct device_words *w, uint32_t i)
 {
@@ -180,30 +183,37 @@ static bool words_are_there(const struct device_words *w)
             return false;
     return true;
 }
-CALL cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
-                    unsigned shared, CUstream s, void **arguments, void **extra)
+static void run_blocks(uint64_t table, const struct device_launch *l)
+{
+    for (uint32_t block = 0; block < l->blocks; block++)
+        device_body_block((const void *)(uintptr_t)table, l, block);
+}
+
+CALL cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **arguments, void **extra)
 {
     NEEDS_CONTEXT;
-    if (y * z * ty * tz != 1 || threads != DEVICE_THREADS || shared || extra || !s)
+    if (c->gridDimY * c->gridDimZ * c->blockDimY * c->blockDimZ != 1 || c->blockDimX != DEVICE_THREADS ||
+        c->sharedMemBytes || extra || !c->hStream || c->numAttrs)
         return CUDA_ERROR_INVALID_VALUE;
-    const uintptr_t which = (uintptr_t)f;
-    struct device_launch l = {.kernel = (uint32_t)(which - (which < GATED ? 1 : GATED)), .blocks = x};
-    const struct gate *gate = which < GATED ? NULL : arguments[3];
     uint64_t table;
-    if (gate) {
-        write_words(&gate->words.come);
-        if (!words_are_there(&gate->words.awaited))
-            return CUDA_ERROR_LAUNCH_TIMEOUT;
-    }
     memcpy(&table, arguments[0], sizeof table);
-    memcpy(&l.first, arguments[1], sizeof l.first);
-    memcpy(&l.n, arguments[2], sizeof l.n);
-    for (uint32_t block = 0; block < x && which != MEET; block++)
-        device_body_block((const void *)(uintptr_t)table, &l, block);
-    if (gate) {
-        write_words(&gate->words.reset);
-        write_words(&gate->words.told);
+    if ((uintptr_t)f != MEET) {
+        struct device_launch l = {.kernel = (uint32_t)(uintptr_t)f - 1, .blocks = c->gridDimX};
+        memcpy(&l.first, arguments[1], sizeof l.first);
+        memcpy(&l.n, arguments[2], sizeof l.n);
+        run_blocks(table, &l);
+        return CUDA_SUCCESS;
     }
+    const struct gate *gate = arguments[1];
+    if (c->gridDimX > MULTIPROCESSORS / 4) /* all blocks must have a place, beside other kernels that wait */
+        return CUDA_ERROR_INVALID_VALUE;
+    write_words(&gate->words.come);
+    if (!words_are_there(&gate->words.awaited))
+        return CUDA_ERROR_LAUNCH_TIMEOUT;
+    for (uint32_t i = 0; i < gate->n; i++)
+        run_blocks(table, &gate->launches[i]);
+    write_words(&gate->words.reset);
+    write_words(&gate->words.told);
     return CUDA_SUCCESS;
 }
 CALL cuMemAlloc(CUdeviceptr *at, size_t bytes)

@@ -68,7 +68,7 @@ static int64_t check_table(struct job *jobs, int n, int64_t number)
     must(arena_used > ARENA ? error_set(WEFT_ENOMEM, "the arena is too small") : 0, "table");
     must(ops->copy(device, stream, table, image, bytes), "copy of the table");
     for (size_t k = 0; k < launches; k++)
-        must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k], NULL, 0), "launch");
+        must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k]), "launch");
     for (int k = 0; k < n; k++)
         must(ops->copy(device, stream, jobs[k].dst.data, (void *)(uintptr_t)at[k], (size_t)jobs[k].dst.bytes),
              "copy back");
@@ -221,7 +221,7 @@ static void gate_calls(void)
     const uint64_t of = (uintptr_t)memory;
     /* the others have come: one in device memory, one in host memory alone */
     struct device_gate other = {.come = {.near = list[1] + COME, .n = 1, .value = 1}};
-    must(ops->meet(device, stream, &other), "meet");
+    must(ops->meet(device, stream, &other, NULL), "meet");
     must(ops->sync(device, stream), "sync");
     host[2 * STRIDE / 4] = 2;
     struct device_gate gate = {
@@ -265,6 +265,47 @@ static void gate_calls(void)
     free((void *)(uintptr_t)host);
 }
 
+/* Levels inside one kernel: each takes its halves from those of the level before in the other order, so that blocks
+ * read what other blocks wrote. */
+static void level_calls(void)
+{
+    enum { HALF = 128 << 10, LEVELS = 4 };
+    const int64_t n[1] = {HALF}, stride[1] = {1};
+    const struct device_gate gate = {.come = {.n = 0}};
+    unsigned char *memory = ops->alloc(device, (LEVELS + 1) * 2 * HALF), *text = malloc(2 * HALF),
+                  *back = malloc(2 * HALF);
+    struct device_queue *q;
+    expect(memory && text && back, "memory");
+    must(device_queue_new(device, &q), "queue");
+    for (uint32_t level = 0; level < LEVELS; level++)
+        for (int half = 0; half < 2; half++) {
+            uintptr_t at = (uintptr_t)memory + (uintptr_t)level * 2 * HALF;
+            struct device_operand from = {at + (uintptr_t)(1 - half) * HALF, stride, WEFT_U8};
+            struct device_task task = {.level = level,
+                                       .loops = 1,
+                                       .n = n,
+                                       .dst = {at + 2 * HALF + (uintptr_t)half * HALF, stride, WEFT_U8},
+                                       .terms = &from,
+                                       .nterms = 1};
+            must(device_queue_add(q, &task), "add");
+        }
+    must(device_queue_close(q), "close");
+    expect(device_queue_launches(q) == LEVELS, "each level is a launch");
+    for (int run = 0; run < 100; run++) {
+        for (int i = 0; i < 2 * HALF; i++)
+            text[i] = (unsigned char)(i / 251 + i + run);
+        must(ops->copy(device, stream, memory, text, 2 * HALF), "copy");
+        must(device_queue_run(q, stream, &gate), "levels in one kernel");
+        must(ops->copy(device, stream, back, memory + (size_t)LEVELS * 2 * HALF, 2 * HALF), "copy");
+        must(ops->sync(device, stream), "sync");
+        expect(!memcmp(back, text, 2 * HALF), "levels come one after the other");
+    }
+    device_queue_free(q);
+    ops->free(device, memory);
+    free(text);
+    free(back);
+}
+
 static int calls(void)
 {
     struct device_facts f;
@@ -275,6 +316,7 @@ static int calls(void)
     memory_calls();
     pin_calls();
     gate_calls();
+    level_calls();
     return 0;
 }
 

@@ -148,17 +148,18 @@ static int load_kernels(struct cuda_device *d)
         [DEVICE_TRANSPOSE] = "transpose",
         [DEVICE_TRANSPOSE_ANY] = "transpose_any",
     };
-    static const char *const gated[DEVICE_KERNELS] = {
-        [DEVICE_COPY] = "copy_gated",
-        [DEVICE_CAST] = "cast_gated",
-        [DEVICE_FOLD] = "fold_gated",
+    static const char *const meets[DEVICE_KERNELS] = {
+        [DEVICE_COPY] = "meet_copy",
+        [DEVICE_CAST] = "meet_cast",
+        [DEVICE_FOLD] = "meet_fold",
     };
     int e = cuda_check(d, d->cu->cuModuleLoadData(&d->module, cuda_kernels), "loading the kernels");
     for (int k = 0; k < DEVICE_KERNELS && !e; k++)
         e = load_kernel(d, names[k], &d->kernels[k]);
     for (int k = 0; k < DEVICE_KERNELS && !e; k++)
-        if (gated[k])
-            e = load_kernel(d, gated[k], &d->gated[k]);
+        if (meets[k])
+            e = load_kernel(d, meets[k], &d->meets[k]);
+    e = e ? e : load_kernel(d, "meet_any", &d->meet_any);
     return e ? e : load_kernel(d, "meet", &d->meet);
 }
 
@@ -180,10 +181,26 @@ static void device_end(struct cuda_device *d)
     free(d);
 }
 
+/* 0 if the driver does not know the attribute. */
+static int attribute(const struct cuda_driver *cu, CUdevice d, CUdevice_attribute which)
+{
+    int value = 0;
+    return cu->cuDeviceGetAttribute(&value, which, d) ? 0 : value;
+}
+
+/* Blocks that wait for each other between levels must all be on the device at the same time, beside those of other
+ * kernels that wait. A part of a GPU (MIG, or MPS with a share of the threads) has few multiprocessors. */
+static uint32_t meet_most(const struct cuda_device *d)
+{
+    const int most = attribute(d->cu, d->cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) / 4;
+    return most < 1 ? 1 : most < MEET_BLOCKS ? (uint32_t)most : MEET_BLOCKS;
+}
+
 static int device_begin(struct cuda_device *d, int number)
 {
     CUuuid uuid;
     bool pushed;
+    int compiled = 0;
     int e = cuda_check(d, d->cu->cuDeviceGet(&d->cuda, number), "finding the device");
     if (!e)
         e = cuda_check(d, d->cu->cuDeviceGetUuid(&uuid, d->cuda), "reading the device's id");
@@ -197,6 +214,11 @@ static int device_begin(struct cuda_device *d, int number)
     if (e)
         return e;
     e = load_kernels(d);
+    if (!e)
+        e = cuda_check(d, d->cu->cuFuncGetAttribute(&compiled, CU_FUNC_ATTRIBUTE_PTX_VERSION, d->meet),
+                       "asking what a kernel was compiled for");
+    d->early = compiled >= 90; /* otherwise gate_order does nothing, whatever the device could do */
+    d->most = meet_most(d);
     if (!e)
         e = cuda_check(d, d->cu->cuStreamCreate(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream");
     cuda_leave(d, pushed);
@@ -270,13 +292,6 @@ static int owner(const void *address)
         cu->cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at))
         return -1;
     return number;
-}
-
-/* 0 if the driver does not know the attribute. */
-static int attribute(const struct cuda_driver *cu, CUdevice d, CUdevice_attribute which)
-{
-    int value = 0;
-    return cu->cuDeviceGetAttribute(&value, which, d) ? 0 : value;
 }
 
 static bool facts(int number, struct device_facts *out)
@@ -471,30 +486,49 @@ static int stream_copy(struct device *device, void *stream, void *dst, const voi
     CALL(device, "copying", copy_bytes(d, stream, (uintptr_t)dst, (uintptr_t)src, bytes));
 }
 
-/* The last argument is for kernels with a gate; others do not look at it. */
-static CUresult launch_kernel(struct cuda_device *d, void *stream, CUfunction kernel, uint64_t table,
-                              const struct device_launch *l, struct gate *gate)
+static CUresult launch_kernel(struct cuda_device *d, void *stream, CUfunction kernel, uint32_t blocks, void **arguments)
+{
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = DEVICE_THREADS,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .hStream = stream,
+                                   .attrs = &early,
+                                   .numAttrs = d->early};
+    return d->cu->cuLaunchKernelEx(&config, kernel, arguments, NULL);
+}
+
+static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l)
 {
     uint32_t first = l->first, n = l->n;
-    void *arguments[] = {&table, &first, &n, gate};
-    return d->cu->cuLaunchKernel(kernel, l->blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, arguments, NULL);
+    void *arguments[] = {&table, &first, &n};
+    CALL(device, "launching a kernel", launch_kernel(d, stream, d->kernels[l->kernel], l->blocks, arguments));
 }
 
-static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l,
-                         const struct device_gate *g, uint64_t count)
+static int stream_meet(struct device *device, void *stream, const struct device_gate *g, const struct device_work *work)
 {
-    struct gate gate;
-    if (!g)
-        CALL(device, "launching a kernel", launch_kernel(d, stream, d->kernels[l->kernel], table, l, NULL));
-    gate = (struct gate){count, *g};
-    CALL(device, "launching a kernel", launch_kernel(d, stream, d->gated[l->kernel], table, l, &gate));
-}
-
-static int stream_meet(struct device *device, void *stream, const struct device_gate *g)
-{
-    static const struct device_launch one = {.blocks = 1};
-    struct gate gate = {0, *g};
-    CALL(device, "launching a kernel", launch_kernel(d, stream, d->meet, 0, &one, &gate));
+    struct gate gate = {.words = *g};
+    uint64_t table = work ? work->table : 0;
+    uint32_t blocks = 1;
+    void *arguments[] = {&table, &gate};
+    const struct cuda_device *own = cuda_of(device);
+    CUfunction kernel = !work || !work->n ? own->meet
+                        : work->n == 1    ? own->meets[work->launches->kernel]
+                                          : own->meet_any;
+    if (work) {
+        gate.count = work->count;
+        gate.n = (uint32_t)work->n;
+        for (size_t i = 0; i < work->n; i++) {
+            gate.launches[i] = work->launches[i];
+            blocks = work->launches[i].blocks > blocks ? work->launches[i].blocks : blocks;
+        }
+    }
+    blocks = blocks < own->most ? blocks : own->most;
+    CALL(device, "launching a kernel", launch_kernel(d, stream, kernel, blocks, arguments));
 }
 
 __attribute__((visibility("default"))) const struct device_ops weft_device_ops = {

@@ -20,8 +20,11 @@ struct cuda_device {
     CUdevice cuda;
     CUcontext context; /* the primary one, which the runtime and frameworks use too */
     CUmodule module;
-    CUfunction kernels[DEVICE_KERNELS], gated[DEVICE_KERNELS], meet; /* gated: NULL where there is none */
-    CUstream stream;                                                 /* for what is done at once */
+    CUfunction kernels[DEVICE_KERNELS];
+    CUfunction meets[DEVICE_KERNELS], meet_any, meet; /* with one launch, with several, without any */
+    CUstream stream;                                  /* for what is done at once */
+    unsigned early;     /* 1: a kernel may come to the multiprocessors while the one before it ends: gate_order */
+    uint32_t most;      /* blocks of a kernel whose blocks wait: meet_most */
     atomic_bool failed; /* the context is lost: `text` says why, and was written before */
     char text[512];
     pthread_mutex_t lock; /* of what follows */

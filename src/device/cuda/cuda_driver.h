@@ -25,7 +25,8 @@
     X(cuModuleUnload)                    \
     X(cuModuleGetFunction)               \
     X(cuFuncLoad)                        \
-    X(cuLaunchKernel)                    \
+    X(cuFuncGetAttribute)                \
+    X(cuLaunchKernelEx)                  \
     X(cuMemAlloc)                        \
     X(cuMemFree)                         \
     X(cuMemsetD8Async)                   \

@@ -1,6 +1,7 @@
 /* The kernels of weft_cuda.so: body.h, compiled for CUDA. No thread waits for another block, so that a launch ends
- * whatever other processes do; only a gate waits (gate.h), where that does no harm. Launches are one-shot: each thread
- * moves 16 bytes of a copy, or a few times as many of a cast or fold, and ends, which is faster than loops. */
+ * whatever other processes do. Only those that meet other ranks wait (gate.h): for words of these, where kernels of all
+ * ranks run at the same time, and between levels for their own blocks, which are few. Other launches are one-shot: each
+ * thread moves 16 bytes of a copy, or a few times as many of a cast or fold, and ends, which is faster than loops. */
 #include "device/body.h"
 #include "device/cuda/gate.h"
 
@@ -8,44 +9,41 @@
 #define KERNEL(name, blocks)                                             \
     extern "C" __global__ void __launch_bounds__(DEVICE_THREADS, blocks) \
         weft_device_##name(const void *image, uint32_t first, uint32_t n)
-/* The same body behind a gate, for launches of few blocks. */
-#define GATED(name, body)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(DEVICE_THREADS)                                                      \
-        weft_device_##name(const void *image, uint32_t first, uint32_t n, const __grid_constant__ struct gate gate) \
-    {                                                                                                                 \
-        gate_begin(&gate);                                                                                            \
-        body;                                                                                                         \
-        gate_end(&gate);                                                                                              \
-    }
 #define ITEM body_item(image, first, n, gridDim.x, blockIdx.x)
 
 KERNEL(copy, 8)
 {
+    gate_order();
     body_copy(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(cast, 4)
 {
+    gate_order();
     body_cast_lanes(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(cast_any, 5)
 {
+    gate_order();
     body_cast_any(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(fold, 4)
 {
+    gate_order();
     body_fold_lanes(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(fold_any, 6)
 {
+    gate_order();
     body_fold_any(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(transpose, 4)
 {
+    gate_order();
     __shared__ __align__(16) unsigned char tile[TILE_BYTES];
     const struct device_item *it = ITEM;
     body_transpose(image, it, blockIdx.x, threadIdx.x, tile, 0);
@@ -55,6 +53,7 @@ KERNEL(transpose, 4)
 
 KERNEL(transpose_any, 5)
 {
+    gate_order();
     __shared__ __align__(16) unsigned char tile[TILE_BYTES];
     const struct device_item *it = ITEM;
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 0);
@@ -62,7 +61,35 @@ KERNEL(transpose_any, 5)
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 1);
 }
 
-GATED(copy_gated, body_copy(image, ITEM, blockIdx.x, threadIdx.x))
-GATED(cast_gated, body_cast_lanes(image, ITEM, blockIdx.x, threadIdx.x))
-GATED(fold_gated, body_fold_lanes(image, ITEM, blockIdx.x, threadIdx.x))
-GATED(meet, (void)0)
+/* Kernels that meet other ranks and do small work by themselves: `work` is that of a block. Those that have one body
+ * are smaller, and so they begin sooner. A multiprocessor has places for two blocks of each at least: docs/gpu.md. */
+#define MEET(name, work)                                                                \
+    extern "C" __global__ void __launch_bounds__(DEVICE_THREADS, 2)                     \
+        weft_device_##name(const void *image, const __grid_constant__ struct gate gate) \
+    {                                                                                   \
+        uint32_t levels = 0;                                                            \
+        gate_begin(&gate);                                                              \
+        for (uint32_t i = 0; i < gate.n; i++) {                                         \
+            const struct device_launch *l = &gate.launches[i];                          \
+            if (i && l->level != l[-1].level)                                           \
+                gate_level(&gate, levels++);                                            \
+            for (uint32_t block = blockIdx.x; block < l->blocks; block += gridDim.x)    \
+                work;                                                                   \
+        }                                                                               \
+        gate_end(&gate, levels);                                                        \
+    }
+#define MEET_BODY(body) body(image, body_item(image, l->first, l->n, l->blocks, block), block, threadIdx.x)
+MEET(meet, (void)0)
+MEET(meet_copy, MEET_BODY(body_copy))
+MEET(meet_cast, MEET_BODY(body_cast_lanes))
+MEET(meet_fold, MEET_BODY(body_fold_lanes))
+
+static __device__ void meet_launch(const void *image, const struct device_launch *l, uint32_t block)
+{
+    switch (l->kernel) {
+    case DEVICE_COPY: MEET_BODY(body_copy); break;
+    case DEVICE_CAST: MEET_BODY(body_cast_lanes); break;
+    default: MEET_BODY(body_fold_lanes); break;
+    }
+}
+MEET(meet_any, meet_launch(image, l, block))

@@ -254,9 +254,16 @@ static int gate_end(struct device *d, void *stream, const struct device_gate *g)
     return err ? err : gate_words(d, stream, SIM_GATE_WRITE, &g->told);
 }
 
-static int meet(struct device *d, void *stream, const struct device_gate *g)
+static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l)
+{
+    return sim_stream_add(d, stream, sim_work_launch(table, l));
+}
+
+static int meet(struct device *d, void *stream, const struct device_gate *g, const struct device_work *work)
 {
     int err = gate_begin(d, stream, g);
+    for (size_t i = 0; work && i < work->n && !err; i++)
+        err = launch(d, stream, work->table, &work->launches[i]);
     return err ? err : gate_end(d, stream, g);
 }
 
@@ -273,16 +280,6 @@ static int copy(struct device *d, void *stream, void *dst, const void *src, size
     }
     err = sim_stream_add(d, stream, w);
     return err || !plain ? err : sim_stream_sync(d, stream);
-}
-
-static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
-                  const struct device_gate *gate, uint64_t count)
-{
-    (void)count;
-    int err = gate ? gate_begin(d, stream, gate) : 0;
-    if (!err)
-        err = sim_stream_add(d, stream, sim_work_launch(table, l));
-    return err || !gate ? err : gate_end(d, stream, gate);
 }
 
 static int kernel(struct device *d, void *stream, sim_kernel *body, void *arg)

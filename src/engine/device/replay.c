@@ -77,7 +77,7 @@ static int record_other(struct replay *r, weft_exec *x, void *stream)
     struct device_gate g = {.come = words_at(r, x, NEAR_COME, &own->come, rank, 1, 1),
                             .awaited = words_at(r, x, NEAR_GONE, &own->gone, rank, 1, 1),
                             .reset = words_at(r, x, NEAR_GONE, &own->gone, rank, 1, 0)};
-    return d->ops->meet(d, stream, &g);
+    return d->ops->meet(d, stream, &g, NULL);
 }
 
 int replay_record(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue)
