@@ -4,7 +4,7 @@
  * tells a few, which give up and tell a few in turn.
  *
  * If one rank had opened the comm and another one had given up, the two would ask for survivors of different comms. So
- * all ranks that are left open it, or none: in shared memory a word decides (shm_meet.c). With a store, a last gather
+ * all ranks that are left open it, or none: in shared memory a word decides (shm_form.c). With a store, a last gather
  * does (open.c): a rank gives up there only for a rank whose part is missing, and then no rank gets all parts. */
 #include "comm/again.h"
 

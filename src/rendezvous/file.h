@@ -8,7 +8,7 @@
 #define FILE_ID 33    /* 32 hex digits and a zero */
 #define FILE_NAME 256 /* of a file, with its zero */
 
-/* What rank 0 has read of a gather and not passed on yet: n values from the rank `first` on. */
+/* What a rank that collects has read of a gather and not passed on yet: n values from the rank `first` on. */
 struct file_piece {
     char prefix[STORE_KEY_MAX + 1];
     int first, n;

@@ -1,8 +1,9 @@
 /* The store file:DIR: keys and values as files.
  *
  * In a gather rank 0 reads the values of all ranks and writes them into a few files, in pieces as long as a value may
- * be. The other ranks read these. If rank 0 is gone, or its files have not come when time is over, they read the values
- * themselves. So whether a gather succeeds depends on the values alone. */
+ * be. The other ranks read these. If rank 0 is gone, each rank that knows it does the same in its stead, also for those
+ * that do not know it. A rank that has no watch to ask does so when its time is over. So whether a gather succeeds
+ * depends on the values alone, and it succeeds for all ranks or for none. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +106,8 @@ static void piece_name(char *name, const char *prefix, int first)
     name_of(name, "g", key);
 }
 
-/* Called by rank 0: reads values, and passes them on. It keeps those that have come, if time is over. */
+/* Reads values, and passes them on. It keeps those that have come, if time is over. All ranks that do this write the
+ * same. */
 static int collect(struct store *base, const char *prefix, int first, int64_t until)
 {
     struct file_store *s = (struct file_store *)base;
@@ -151,7 +153,7 @@ static int count_packed(const unsigned char *packed, size_t bytes)
     return count;
 }
 
-/* Must this rank read the values itself, since rank 0 is gone? */
+/* Must this rank collect, since rank 0 is gone? */
 static bool is_orphan(struct file_store *s)
 {
     const struct store *base = &s->base;
@@ -165,22 +167,21 @@ static int get_parts(struct store *base, const char *prefix, int first, unsigned
     struct file_store *s = (struct file_store *)base;
     char name[FILE_NAME];
     size_t n = 0;
-    int err = base->rank ? FILE_NONE : collect(base, prefix, first, until);
-    if (!base->rank && err)
-        return err;
+    int err = FILE_NONE;
     piece_name(name, prefix, first);
-    if (!base->rank || !s->orphan)
-        err = await_file(s, name, packed, STORE_PARTS, &n, until);
+    if (base->rank) /* an orphan looks once: another one may have collected */
+        err = await_file(s, name, packed, STORE_PARTS, &n, s->orphan ? 0 : until);
+    if (err == FILE_NONE && base->rank && base->watch.vain && !is_orphan(s))
+        return store_late(base, prefix);
+    if (err == FILE_NONE) {
+        err = collect(base, prefix, first, until);
+        if (!err)
+            err = await_file(s, name, packed, STORE_PARTS, &n, until);
+    }
+    *count = !err && n <= STORE_PARTS ? count_packed(packed, n) : 0;
     if (err && err != FILE_NONE)
         return err;
-    if (!err) {
-        *count = n <= STORE_PARTS ? count_packed(packed, n) : 0;
-        return *count < 1 || *count > base->size - first ? changed(base, prefix) : 0;
-    }
-    n = 0;
-    *count = 1;
-    return base->watch.vain && !is_orphan(s) ? store_late(base, prefix)
-                                             : get_part(base, prefix, first, packed, &n, until);
+    return *count < 1 || *count > base->size - first ? changed(base, prefix) : 0;
 }
 
 /* ---- opening and closing ---- */

@@ -34,6 +34,13 @@ else
     echo "not on several hosts: $(cat "$work/out")"
 fi
 
+# 256 ranks that open, bind and run at once, without a wait.
+if [ "${WEFT_TEST_SHARE:-100}" = full ]; then
+    length=0 times=50
+    alone 256 --on tcp:
+    times=10
+fi
+
 # few LIMIT RANKS URL [OPTIONS]: with that limit of files, which cannot be raised, an error names the limit, and nothing else is said
 few()
 {
@@ -45,10 +52,12 @@ few()
         complain "$n ranks on $url with $limit files: the limit is not named"
     grep "^rank" "$work/out" | grep -qv "may have $limit files open" && complain "$n ranks on $url with $limit files: something else is said"
 }
-few 10 4 tcp:
-few 11 4 tcp:
-few 64 80 tcp:
-few 64 80 shm:
+for _ in $(seq "$times"); do
+    few 10 4 tcp:
+    few 11 4 tcp:
+    few 64 80 tcp:
+    few 64 80 shm:
+done
 # The same soft limits, which may be raised.
 for url in tcp: shm:; do
     for options in "" --tag-output; do

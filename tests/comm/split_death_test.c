@@ -250,7 +250,7 @@ static void kill_some(int64_t n)
 static void kill_during_splits_reaches_all_ranks(void **state)
 {
     (void)state;
-    kill_some(test_share(12, 200));
+    kill_some(test_share(12, 1000));
 }
 
 static void deaths_in_groups_on_several_hosts_are_seen(void **state)

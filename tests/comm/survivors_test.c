@@ -361,13 +361,13 @@ static void survivors_of_one_death_agree(void **state)
 {
     (void)state;
     hosts_need_wire();
-    campaign(true, false, 2, FEW, test_share(12, 500), 11);
+    campaign(true, false, 2, FEW, test_share(12, 2400), 11); /* every other one on auto: */
 }
 
 static void survivors_of_two_deaths_agree_on_one_host(void **state)
 {
     (void)state;
-    campaign(false, true, 4, FEW, test_share(30, 500), 12);
+    campaign(false, true, 4, FEW, test_share(30, 1000), 12);
 }
 
 static void survivors_of_two_deaths_agree(void **state)
@@ -416,12 +416,13 @@ static void survivors_of_a_parent_are_found_after_a_child_failed(void **state)
 {
     (void)state;
     const char *schemes[] = {"shm", "auto", hosts_wire()};
-    for (size_t i = 0; i < (hosts_have_wire() ? 3 : 1); i++) {
+    size_t n = hosts_have_wire() ? 3 : 1, times = (size_t)test_share(1, 350);
+    for (size_t i = 0; i < n * times; i++) {
         struct told *told = ranks_shared(sizeof *told);
         pid_t pids[3];
         char url[64];
         int status;
-        snprintf(url, sizeof url, "%s:parent-%ld-%zu", schemes[i], (long)getpid(), i);
+        snprintf(url, sizeof url, "%s:parent-%ld-%zu", schemes[i % n], (long)getpid(), i);
         for (int r = 0; r < 3; r++) {
             pids[r] = process_fork(HANGS);
             if (pids[r] == 0)

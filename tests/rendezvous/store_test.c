@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "rendezvous/store.h"
 #include "stores.h"
 #include "support/share.h"
@@ -300,6 +301,59 @@ static void ranks_with_different_sizes_are_told(void **state)
     each(mismatch);
 }
 
+/* Rank 0 is gone when it has told its part, before it has passed on those of the others. Rank 1 knows that, and rank 2
+ * does not. Both get all parts: a rank that did not would be left alone, since the other one goes on. */
+static int first_is_gone(void *arg, int rank)
+{
+    (void)arg;
+    return rank > 0 ? 0 : error_set(WEFT_EPEER, "rank 0 is gone");
+}
+
+static int nobody_is_gone(void *arg, int rank)
+{
+    (void)arg;
+    (void)rank;
+    return 0;
+}
+
+static void parted_body(struct stores_rank *r)
+{
+    struct store_watch watch = {.vain = r->rank == 1 ? first_is_gone : nobody_is_gone};
+    struct store_parts all = {.bytes = NULL};
+    int mine = 7 * r->rank, got = -1;
+    STORES_CHECK(r, !stores_open(r));
+    if (r->broken)
+        return;
+    store_set_watch(r->s, &watch);
+    if (r->rank == 0) {
+        STORES_CHECK(r, !store_offer(r->s, "part", &mine, sizeof mine, LONG));
+    } else {
+        STORES_CHECK(r, !store_gather(r->s, "part", &mine, sizeof mine, 10 * SECOND, &all));
+        for (int peer = 0; peer < r->size && !r->broken; peer++) {
+            memcpy(&got, all.bytes + all.at[peer], sizeof got);
+            STORES_CHECK(r, got == 7 * peer);
+        }
+        store_parts_free(&all);
+    }
+    store_close(r->s, LONG);
+}
+
+static void parted(enum stores_kind kind, bool forked)
+{
+    struct stores_place p;
+    stores_begin(&p, kind);
+    struct stores_rank *ranks = stores_crew(&p, 3, parted_body);
+    stores_run(ranks, 3, forked);
+    stores_free(ranks, 3);
+    stores_end(&p);
+}
+
+static void gather_without_the_first_rank_ends_for_all(void **state)
+{
+    (void)state;
+    each(parted);
+}
+
 /* Again and again at the same place under the same name: nothing of before is seen. */
 static void repeat_body(struct stores_rank *r)
 {
@@ -371,6 +425,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_calls_are_refused),
         cmocka_unit_test(missing_rank_is_named_and_may_come_later),
         cmocka_unit_test(ranks_with_different_sizes_are_told),
+        cmocka_unit_test(gather_without_the_first_rank_ends_for_all),
         cmocka_unit_test(reopened_store_has_nothing_of_before),
         cmocka_unit_test(two_jobs_at_one_place_do_not_meet),
     };

@@ -281,7 +281,7 @@ static void name_of_a_process_that_is_ending_is_waited_for(void **state)
     (void)state;
     char url[64];
     snprintf(url, sizeof url, "shm:ending-%ld", (long)getpid());
-    for (int64_t i = 0; suite_seed(&i, 0, test_share(5, 100)); i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(5, 300)); i++) {
         weft_comm *c;
         int ready[2];
         char byte;

@@ -3,7 +3,11 @@
  * good, before any rank touches it. The kernel frees the file with the last process that has it open, also if that
  * process is killed.
  *
- *   shm_meet.c     how ranks find each other and get the file: sockets whose names the kernel forgets
+ *   shm_meet.c     how ranks find each other and get the file: sockets whose names the kernel forgets (shm_meet.h)
+ *   shm_host.c     the rank that gathers the others
+ *   shm_hands.c    how ranks that have the file give it to others
+ *   shm_form.c     whether the group has formed, and which ranks are missing
+ *   shm_talk.c     the sockets of ranks that meet, and what they say
  *   shm_where.c    what a rank says whose peers did not come
  *   shm_file.c     making and mapping the file
  *   shm_heap.c     which rank has which part of the file
@@ -37,7 +41,7 @@ struct shm_process {
 struct shm_head {
     uint64_t magic, total;                    /* bytes of the file */
     uint64_t core;                            /* where the core_group is */
-    _Atomic uint32_t formed;                  /* shm_meet.c: whether the group has formed */
+    _Atomic uint32_t formed;                  /* shm_form.c: whether the group has formed */
     _Alignas(CORE_LINE) _Atomic uint64_t top; /* all below it is taken */
     _Atomic int64_t look_at;                  /* shm_process.c: when the next look is due, */
     _Atomic uint32_t looked;                  /* and at how many processes ranks have looked */
