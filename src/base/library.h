@@ -1,6 +1,6 @@
-/* Libraries of the system that weft uses where they are installed: libsodium, libcurl, PMIx. Each is opened when
- * something first needs it, so that weft itself is built and runs without them. (Modules, in module.h, are weft's own.)
- * They stay open until the process ends. */
+/* Libraries of the system that weft uses where they are installed: libsodium, libcrypto, libcurl, PMIx. Each is opened
+ * when something first needs it, so that weft itself is built and runs without them. (Modules, in module.h, are weft's
+ * own.) They stay open until the process ends. */
 #ifndef WEFT_BASE_LIBRARY_H
 #define WEFT_BASE_LIBRARY_H
 #include <stdbool.h>

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/library.h"
+#include "rendezvous/openssl.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sodium found;
@@ -27,6 +28,8 @@ static void load(void)
         {0},
     };
     usable = library_open(files, sizeof files / sizeof *files, calls) && init() >= 0;
+    if (usable)
+        openssl_use(&found);
 }
 
 const struct sodium *sodium_find(void)

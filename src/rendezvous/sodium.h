@@ -13,8 +13,8 @@ struct sodium {
     /* A keyed hash (BLAKE2b). */
     int (*hash)(unsigned char *out, size_t outlen, const unsigned char *in, unsigned long long inlen,
                 const unsigned char *key, size_t keylen);
-    /* ChaCha20-Poly1305 (IETF): encrypts and authenticates. open returns -1 if the bytes were not sealed with this key
-     * and nonce. */
+    /* ChaCha20-Poly1305 (IETF): encrypts and authenticates. seal does not fail; c and m do not overlap. open returns -1
+     * if the bytes were not sealed with this key and nonce; m may be c. Long messages go to libcrypto (openssl.h). */
     int (*seal)(unsigned char *c, unsigned long long *clen, const unsigned char *m, unsigned long long mlen,
                 const unsigned char *ad, unsigned long long adlen, const unsigned char *nothing,
                 const unsigned char *nonce, const unsigned char *key);
