@@ -185,6 +185,7 @@ static bool number(struct reader *r, struct json_value *v)
         v->number = strtoll(from, NULL, 10);
         v->kind = errno ? JSON_REAL : JSON_INT;
     }
+    v->text = v->kind == JSON_REAL ? from : NULL;
     return true;
 }
 

@@ -1,5 +1,5 @@
 /* Reading JSON (RFC 8259), strictly: one value in UTF-8 and nothing else, at most JSON_READ_DEPTH deep. Texts may hold
- * no zero. Numbers that are not whole or do not fit into 64 bits are JSON_REAL, and their value is not kept.
+ * no zero. Numbers that are not whole or do not fit into 64 bits are JSON_REAL: of these only the letters are kept.
  *
  * Prefix of json_read.c: json_. */
 #ifndef WEFT_BASE_JSON_READ_H
@@ -14,7 +14,7 @@ enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_INT, JSON_REAL, JSON_TEX
 struct json_value {
     enum json_kind kind;
     const char *key;      /* of a member of an object; otherwise NULL */
-    const char *text;     /* JSON_TEXT */
+    const char *text;     /* JSON_TEXT; JSON_REAL: where it begins, and it ends with the first letter of no number */
     int64_t number;       /* JSON_INT */
     uint32_t first, next; /* the first value inside, and the next one beside it; 0: none */
 };

@@ -6,7 +6,8 @@
  *   box_index.c   the index: a tree of bounds, packed, over the boxes in Z-order
  *   box_region.c  boxes without other boxes
  *   box_check.c   is each element in one box? is each slot of a buffer in one box?
- *   box_shape.c   other layouts as boxes; dims permuted, split and joined */
+ *   box_shape.c   other layouts as boxes; dims permuted, split and joined
+ *   box_json.c    the JSON form */
 #ifndef WEFT_LAYOUT_BOX_LIST_H
 #define WEFT_LAYOUT_BOX_LIST_H
 #include <stdbool.h>

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/vec.h"
+#include "layout/box_json.h"
 #include "layout/build.h"
 #include "layout/mesh.h"
 
@@ -486,6 +487,8 @@ int weft_layout_parse(const char *text, weft_layout **out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", text ? "out" : "text");
     if (strlen(text) > INT_MAX / 2)
         return error_set(WEFT_EINVAL, "layout: the text has more than %d characters", INT_MAX / 2);
+    if (box_json_is(text))
+        return box_json_parse(text, out);
     struct scan *t = calloc(1, sizeof *t);
     if (!t)
         return error_nomem();

@@ -1,4 +1,4 @@
-/* weft_layout_parse on any text. What is refused is shown with a caret under it; what is taken is
+/* weft_layout_parse on any text. What is refused is shown with a caret under it (JSON: is named); what is taken is
  * printed and parsed to the same, described and made again, asked for buffers, boxes and pieces, and has a dual
  * or a reason. Boxes are also asked for one by one, and flattened. */
 #include <stddef.h>
@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layout/box_json.h"
 #include "layout/layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -208,10 +209,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text[size] = 0;
     weft_layout *l = NULL;
     int rc = weft_layout_parse(text, &l);
+    const bool json = box_json_is(text);
     free(text);
     if (rc) {
         must(rc == WEFT_EINVAL && !l);
-        check_message();
+        if (json)
+            must(!strncmp(weft_errmsg(), "layout: ", 8));
+        else
+            check_message();
         return 0;
     }
     check_text(l);

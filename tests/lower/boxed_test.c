@@ -47,6 +47,21 @@ static void assert_forms(const weft_layout *l)
     OK(weft_layout_create(&desc, &again));
     assert_true(weft_layout_equal(l, again));
     weft_layout_free(again);
+    size_t len = 0;
+    OK(weft_layout_json(l, NULL, 0, &len));
+    char *json = malloc(len + 1);
+    assert_non_null(json);
+    OK(weft_layout_json(l, json, len + 1, &len));
+    OK(weft_layout_parse(json, &again));
+    assert_true(weft_layout_equal(l, again));
+    weft_layout_free(again);
+    for (size_t i = 0; i < len; i += 1 + len / 40) { /* what is cut off is refused, and says why */
+        char kept = json[i];
+        json[i] = 0;
+        assert_int_not_equal(weft_layout_parse(json, &again), 0);
+        json[i] = kept;
+    }
+    free(json);
     free(text);
     free(second);
 }
@@ -63,6 +78,59 @@ static void forms_are_the_same(void **state)
         assert_forms(l);
         weft_layout_free(l);
     }
+}
+
+static void json_that_is_wrong(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"{\"dtype\": \"f32\", \"shape\": [4]}", "no list 'boxes'"},
+        {"{\"dtype\": \"f33\", \"shape\": [4], \"boxes\": []}", "'dtype' is not the name"},
+        {"{\"shape\": [4], \"boxes\": []}", "'dtype' is not the name"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"shape\": [5], \"boxes\": []}", "the layout has 'shape' twice"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"rank\": 1, \"at\": [0], \"len\": [4]}]}",
+         "a box has 'rank' twice"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"gaps\": true, \"boxes\": []}", "no box has an element"},
+        {"{\"dtype\": \"f32\", \"shape\": [9223372036854775808], \"boxes\": []}", "no whole number"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 2147483647, \"at\": [0], \"len\": [4]}]}",
+         "box 0: 'rank' is not"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0], \"len\": [4], "
+         "\"offset\": 9223372036854775807}]}",
+         "beyond 2^62 bytes"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0], \"len\": [4], "
+         "\"stride\": [9223372036854775807]}]}",
+         "beyond 2^62 bytes"},
+        {"{\"dtype\": [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+         "JSON"},
+        {"{\"dtype\": \"f32\", \"shape\": [4.5], \"boxes\": []}", "no whole number"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [], \"gap\": true}", "'gap', which is not known"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"gaps\": 1, \"boxes\": []}", "neither true nor false"},
+        {"{\"dtype\": \"f32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"boxes\": []}", "more than 8 dims"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": -1, \"at\": [0], \"len\": [4]}]}",
+         "box 0: 'rank' is not"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0, 0], \"len\": [4]}]}",
+         "'at' is not a list of 1"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0]}]}", "'len' is not a list"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0], \"len\": [2]}, "
+         "{\"rank\": 0, \"at\": [2], \"len\": [2], \"offset\": 2}]}",
+         "in all boxes or in none"},
+        {"{\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0], \"len\": [3]}]}", "+gaps"},
+        {"{\"dtype\": \"f32\",}", "JSON"}};
+    weft_layout *l;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_int_equal(weft_layout_parse(texts[i][0], &l), WEFT_EINVAL);
+        if (!strstr(weft_errmsg(), texts[i][1]))
+            fail_msg("not '%s': %s", texts[i][1], weft_errmsg());
+    }
+    OK(weft_layout_parse(" {\"dtype\": \"f32\", \"shape\": [4], \"boxes\": [{\"rank\": 2, \"at\": [0], \"len\": [4]}]}",
+                         &l));
+    char *text = print(l);
+    assert_string_equal(text, "f32[4] @{2: [:]}");
+    free(text);
+    weft_layout_free(l);
+    OK(weft_layout_parse("f32[4] @x1", &l));
+    assert_int_equal(weft_layout_json(l, NULL, 0, NULL), WEFT_EUNSUPPORTED);
+    weft_layout_free(l);
 }
 
 /* A list is taken exactly if it fulfils what it promises. */
@@ -579,12 +647,12 @@ static void other_sides_are_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms_are_the_same),     cmocka_unit_test(wrong_lists_are_refused),
-        cmocka_unit_test(moves_are_right),        cmocka_unit_test(arrivals_name_slots),
-        cmocka_unit_test(engine_moves_boxes),     cmocka_unit_test(a_mesh_is_boxes),
-        cmocka_unit_test(dims_are_permuted),      cmocka_unit_test(dims_are_split_and_joined),
-        cmocka_unit_test(errors_show_the_place),  cmocka_unit_test(other_sides_are_refused),
-        cmocka_unit_test(far_elements_are_split),
+        cmocka_unit_test(forms_are_the_same),        cmocka_unit_test(json_that_is_wrong),
+        cmocka_unit_test(wrong_lists_are_refused),   cmocka_unit_test(moves_are_right),
+        cmocka_unit_test(arrivals_name_slots),       cmocka_unit_test(engine_moves_boxes),
+        cmocka_unit_test(a_mesh_is_boxes),           cmocka_unit_test(dims_are_permuted),
+        cmocka_unit_test(dims_are_split_and_joined), cmocka_unit_test(errors_show_the_place),
+        cmocka_unit_test(other_sides_are_refused),   cmocka_unit_test(far_elements_are_split),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
