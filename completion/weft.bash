@@ -49,7 +49,7 @@ _weft()
     bench) [ "$COMP_CWORD" -ne 2 ] || mapfile -t COMPREPLY < <(compgen -W "$(_weft_words "$weft" bench) --help" -- "$cur") ;;
     bus) [ "$COMP_CWORD" -ne 2 ] || mapfile -t COMPREPLY < <(compgen -W 'serve ls watch status push pull doctor' -- "$cur") ;;
     run) mapfile -t COMPREPLY < <(compgen -c -f -- "$cur") ;;
-    checkpoint | diagnose) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+    checkpoint | diagnose | trace) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac
 }
 complete -o filenames -F _weft weft

@@ -47,7 +47,7 @@
  *
  * Further headers: weft/collective.h (collectives in one call), weft/checkpoint.h (safetensors files), weft/store.h
  * (the rendezvous server), weft/halo.h (exchange with two neighbours), weft/bus.h (versions of tensors between jobs).
- * The manual page weft.h(3) has the details. */
+ * weft/log.h (records for a log). The manual page weft.h(3) has the details. */
 #ifndef WEFT_H
 #define WEFT_H
 #include <stdbool.h>
@@ -224,7 +224,8 @@ typedef struct weft_box {
     int64_t at[WEFT_MAX_DIMS], len[WEFT_MAX_DIMS], local[WEFT_MAX_DIMS];
 } weft_box;
 
-/* The error text shows the layout with a caret below the place that is wrong. */
+/* The error text shows the layout with a caret below the place that is wrong. Boxes may also be given as JSON
+ * (weft_layout_json). */
 WEFT_API int weft_layout_parse(const char *text, weft_layout **out);
 WEFT_API int weft_layout_create(const weft_layout_desc *desc, weft_layout **out);
 /* The struct form of a layout. Set out->size first. The pointers in *out are valid until the layout is freed, and ranks
@@ -243,6 +244,10 @@ WEFT_API int weft_layout_permute(const weft_layout *l, const int *order, weft_la
  * not a product of dims of the other or a factor of one. */
 WEFT_API int weft_layout_reshape(const weft_layout *l, int ndim, const int64_t *extents, weft_layout **out);
 WEFT_API int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len);
+/* Boxes as JSON, which weft_layout_parse reads: {"dtype": "f32", "shape": [8], "boxes": [{"rank": 0, "at": [0],
+ * "len": [8], "offset": 0, "stride": [1]}]}, with "overlaps": true and "gaps": true where they are allowed. In a text
+ * to be read, offset and stride are in all boxes or in none. Refused for a mesh. */
+WEFT_API int weft_layout_json(const weft_layout *l, char *buf, size_t cap, size_t *len);
 WEFT_API bool weft_layout_equal(const weft_layout *a, const weft_layout *b);
 WEFT_API int weft_layout_ranks(const weft_layout *l); /* the largest rank in it, plus one */
 WEFT_API int weft_layout_local(const weft_layout *l, int rank, weft_local *out);
@@ -444,6 +449,29 @@ WEFT_API int weft_comm_reopen(weft_comm *c, const int *ranks, size_t n, weft_com
 /* Describes in JSON what this rank has in flight, which ranks it waits for and what it did last. If WEFT_FLIGHT=DIR is
  * set, each rank writes the same text there when a wait times out or the comm fails; weft diagnose reads it. */
 WEFT_API int weft_comm_dump(weft_comm *c, char *buf, size_t cap, size_t *len);
+
+/* What this rank has done on the comm, for a monitoring system. Calls each(arg, m) for every sample, in the calling
+ * thread; those of one name follow each other. What *m points to is valid until `each` returns, which must make no call
+ * on the comm. Times of runs and waits are among them only if WEFT_METRICS was set when the comm was opened.
+ * docs/trace.md lists the samples. */
+enum weft_metric_type { WEFT_METRIC_GAUGE, WEFT_METRIC_COUNTER, WEFT_METRIC_HISTOGRAM };
+typedef struct weft_metric {
+    size_t size;
+    const char *name; /* for example "weft_sent_bytes" */
+    enum weft_metric_type type;
+    const char *unit;          /* "bytes", "seconds", or empty */
+    const char *help;          /* one sentence */
+    const char *const *labels; /* nlabels names, each followed by its value */
+    size_t nlabels;
+    double value;            /* of a histogram: the sum */
+    uint64_t count;          /* of a histogram: how many values there were, */
+    const double *bounds;    /* and for each of nbuckets bounds, ascending, */
+    const uint64_t *buckets; /* how many were at most that */
+    size_t nbuckets;
+} weft_metric;
+WEFT_API int weft_comm_metrics(weft_comm *c, void (*each)(void *arg, const weft_metric *m), void *arg);
+/* The same as OpenMetrics text. */
+WEFT_API int weft_comm_metrics_text(weft_comm *c, char *buf, size_t cap, size_t *len);
 /* Close its execs, windows and exchanges first: this does not close them. */
 WEFT_API void weft_comm_close(weft_comm *c);
 

@@ -11,5 +11,6 @@ int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_diagnose(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
 int cmd_bus(int argc, char **argv);
 #endif

@@ -131,7 +131,7 @@ static int serve(const struct asked *a, struct failure *f)
     char publish[SERVER_TOKEN_MAX + 2], reading[SERVER_TOKEN_MAX + 2], text[ADDRESS_TEXT];
     struct address at;
     struct bus_server *server;
-    struct bus_metrics *metrics = NULL;
+    struct metrics_http *metrics = NULL;
     int port = 0;
     sigset_t set = end_signals();
     int listener, err = read_tokens(a, publish, reading);
@@ -173,7 +173,7 @@ static int serve(const struct asked *a, struct failure *f)
     notify("READY=1");
     int code = stay(server, a, f);
     notify("STOPPING=1");
-    bus_metrics_stop(metrics);
+    metrics_http_stop(metrics);
     bus_server_stop(server);
     return code;
 }

@@ -22,7 +22,9 @@
 #include "base/ended.h"
 #include "cli/cli.h"
 #include "cli/run/rank_output.h"
+#include "cli/run/run_metrics.h"
 #include "cli/run/watchdog.h"
+#include "rendezvous/metrics_http.h"
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/netns.h"
@@ -41,7 +43,9 @@ struct job {
     const char *at, *token; /* where the ranks meet, if they need to; NULL: not given */
     int64_t ranks, hosts;   /* hosts 0: none are played */
     struct netns netns;
-    struct temp_folder folder; /* made for the ranks to meet in, if they need it */
+    struct temp_folder folder;  /* made for the ranks to meet in, if they need it */
+    int64_t port;               /* of --metrics; -1: none */
+    struct temp_folder metrics; /* where the ranks write theirs, then */
     struct watchdog watchdog;
     bool bind, tag;
     bool terminal; /* rank 0 reads from a terminal, so it stays in the launcher's process group */
@@ -135,6 +139,8 @@ static void become_rank(const struct job *j, int rank, int out, int err)
         unsetenv("WEFT_ENDED");
     if (j->token)
         setenv("WEFT_TOKEN", j->token, 1);
+    if (*j->metrics.path)
+        setenv("WEFT_METRICS", j->metrics.path, 1);
     if (j->hosts) {
         int host = (int)(rank * j->hosts / j->ranks);
         snprintf(number, sizeof number, "host%d", host);
@@ -376,6 +382,7 @@ static void clean_up(void *arg)
     if (j->hosts)
         netns_remove(&j->netns);
     temp_folder_remove(&j->folder);
+    temp_folder_remove(&j->metrics);
 }
 
 /* Two pipes for each rank whose lines are tagged. The ranks get the limit as it was. If the system does not permit that
@@ -423,6 +430,20 @@ static int launch(struct job *j)
     return code;
 }
 
+/* Standard output is the ranks'. */
+static int serve_metrics(struct job *j, struct metrics_http **out)
+{
+    int port;
+    if (j->port < 0)
+        return CLI_OK;
+    if (metrics_http_start(run_metrics_text, j->metrics.path, (int)j->port, &port, out)) {
+        fprintf(stderr, "weft run: %s\n", weft_errmsg());
+        return CLI_WRONG;
+    }
+    fprintf(stderr, "weft run: metrics http://127.0.0.1:%d/metrics\n", port);
+    return CLI_OK;
+}
+
 /* A folder is only named; a tcp: store is served here while the ranks run. */
 static int serve_and_launch(struct job *j)
 {
@@ -436,7 +457,11 @@ static int serve_and_launch(struct job *j)
         j->at = weft_store_at(store);
         j->token = weft_store_token(store);
     }
-    int code = launch(j);
+    struct metrics_http *metrics = NULL;
+    int code = serve_metrics(j, &metrics);
+    if (!code)
+        code = launch(j);
+    metrics_http_stop(metrics);
     weft_store_close(store);
     return code;
 }
@@ -489,6 +514,10 @@ static int set_up_and_launch(struct job *j, bool wide)
         return code;
     if (wide && !j->at)
         code = make_folder(j, at, sizeof at);
+    if (!code && j->port >= 0 && !temp_folder_make(NULL, "metrics", &j->metrics, why, sizeof why)) {
+        fprintf(stderr, "weft run: no folder for metrics: %s\n", why);
+        code = CLI_WRONG;
+    }
     if (wide && !code)
         code = make_token(j, token);
     if (!code && j->hosts && !netns_make((int)j->hosts, &j->netns, why, sizeof why)) {
@@ -505,7 +534,7 @@ static int set_up_and_launch(struct job *j, bool wide)
 
 int cmd_run(int argc, char **argv)
 {
-    struct job j = {.grace = GRACE_S};
+    struct job j = {.grace = GRACE_S, .port = -1};
     const char *on = NULL;
     const struct args_option rows[] = {
         {"n", ARGS_INT, "N", "number of ranks", &j.ranks, 1, 4096},
@@ -522,6 +551,10 @@ int cmd_run(int argc, char **argv)
          "tcp:HOST:PORT, tcp::PORT or tcp: (loopback)",
          &j.at, 0, 0},
         {"grace", ARGS_INT, "S", "seconds between INT, TERM or HUP and KILL (10 by default)", &j.grace, 0, GRACE_S_MAX},
+        {"metrics", ARGS_INT, "PORT",
+         "answer GET /metrics at this port of 127.0.0.1 with those of all ranks;\n"
+         "0 lets the system choose one",
+         &j.port, 0, 65535},
         {"bind", ARGS_FLAG, NULL, "run rank i on core i, modulo the number of cores", &j.bind, 0, 0},
         {"tag-output", ARGS_FLAG, NULL, "print [rank] before every line of a rank", &j.tag, 0, 0},
         {0}};

@@ -21,6 +21,7 @@ static const struct {
     {"bench", cmd_bench, "measure weft on this machine, with MPI beside it"},
     {"info", cmd_info, "show what this build and this machine can do"},
     {"diagnose", cmd_diagnose, "find the rank that holds up a job that hung or failed"},
+    {"trace", cmd_trace, "put the traces of all ranks together, and show the longest waits"},
     {"bus", cmd_bus, "serve or show the directory in which separate jobs find each other"},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)

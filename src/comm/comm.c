@@ -125,9 +125,15 @@ static int open_comm(struct opening *b, const weft_comm_opts *o, weft_comm **out
         comm_begin_mail(c, mail);
     else if (link->hosts)
         err = error_nomem();
+    if (!err)
+        err = trace_open(c);
+    if (!err)
+        err = metrics_open(c);
     c->opening = b;
     if (err)
         comm_free(c);
+    if (!err)
+        flight_log(c, WEFT_LOG_INFO, EVENT_OPENED, "the comm is open");
     if (locked)
         lock_leave(f);
     if (!err)
@@ -151,6 +157,8 @@ int weft_comm_open(const char *url, const weft_comm_opts *opts, weft_comm **out)
     err = environment_settle(&o);
     if (!err)
         err = flight_check();
+    if (!err)
+        err = trace_check();
     if (!err)
         err = find_group(url, &o, &job, &t, &place);
     if (err)
@@ -260,6 +268,10 @@ static void leave_siblings(weft_comm *c)
 
 static void comm_free(weft_comm *c)
 {
+    if (c->closed) /* otherwise it was never open */
+        flight_log(c, WEFT_LOG_INFO, EVENT_CLOSED, "the comm is closed");
+    trace_close(c);
+    metrics_close(c);
     survive_close(c);
     comm_task_close_all(c);
     leave_siblings(c);

@@ -15,7 +15,8 @@
  *   relay.c      meetings of several hosts; ballot.c what votes say together
  *   mail.c       what ranks on different hosts tell each other; split.c, split_hosts.c
  *   survive.c    survivor agreement (survive_state.h); again.c opening a comm again with the survivors
- *   flight.c     the flight recorder; flight_text.c its text
+ *   flight.c     the flight recorder; flight_text.c its text; event.c the names of events;
+ *                trace.c traces, trace_clock.c the clocks of hosts; metrics.c
  *   alloc.c      window memory; staging.c staging memory; deferred.c memory that is freed when no peer looks at it
  *
  * The layers above (engine, window, exchange) add tasks and handlers of mail. A comm knows nothing else of them. */
@@ -23,7 +24,9 @@
 #define WEFT_COMM_COMM_H
 #include "base/forks.h"
 #include "comm/flight.h"
+#include "comm/metrics.h"
 #include "comm/staging.h"
+#include "comm/trace.h"
 #include "transport/transport.h"
 #include "weft.h"
 
@@ -111,6 +114,8 @@ struct weft_comm {
     weft_comm *sibling;           /* a ring of the comms of this rank */
     bool tainted;                 /* a sibling had failed when it was closed */
     void (*forget)(weft_comm *c); /* of src/collective: closes what is in `kept`, before the comm is closed */
+    struct trace *trace;          /* NULL: nobody asked for one */
+    struct metrics metrics;
     struct flight_recorder flight;
 };
 

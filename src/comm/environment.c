@@ -136,6 +136,40 @@ int environment_flight(struct environment_flight *out)
     return 0;
 }
 
+/* ---- traces and metrics ---- */
+
+static int output(const char *name, struct environment_output *out)
+{
+    const char *path = secure_getenv(name);
+    struct stat st;
+    *out = (struct environment_output){.folder = false};
+    if (!path || !*path)
+        return 0;
+    if (strlen(path) >= sizeof out->path)
+        return error_set(WEFT_EINVAL, "%s=%.40s...: at most %zu letters", name, path, sizeof out->path - 1);
+    out->folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+    if (out->folder ? access(path, W_OK | X_OK) : path[strlen(path) - 1] == '/')
+        return error_set(WEFT_EINVAL, "%s=%s: expected a folder that can be written, or a file", name, path);
+    strcpy(out->path, path);
+    return 0;
+}
+
+int environment_trace(struct environment_output *out, int64_t *events)
+{
+    int64_t asked = 0;
+    int err = output("WEFT_TRACE", out);
+    if (!err && *out->path)
+        err = settle(&asked, "", "WEFT_TRACE_EVENTS", 1, INT64_C(1) << 26, TRACE_EVENTS);
+    for (*events = 16; *events < asked;)
+        *events *= 2;
+    return err;
+}
+
+int environment_metrics(struct environment_output *out)
+{
+    return output("WEFT_METRICS", out);
+}
+
 /* ---- hosts ---- */
 
 static void boot_name(char boot[64])

@@ -3,6 +3,7 @@
 #ifndef WEFT_COMM_ENVIRONMENT_H
 #define WEFT_COMM_ENVIRONMENT_H
 #include "comm/flight.h"
+#include "comm/trace.h"
 #include "rendezvous/server.h"
 #include "weft.h"
 
@@ -29,6 +30,16 @@ struct environment_flight {
     int signal;
 };
 int environment_flight(struct environment_flight *out);
+
+/* Where files of a rank go: a folder that exists, or a file; empty: nowhere. */
+struct environment_output {
+    char path[TRACE_PATH];
+    bool folder;
+};
+/* WEFT_TRACE, and the events of a ring, a power of two: WEFT_TRACE_EVENTS. WEFT_EINVAL if the folder cannot be written
+ * or the number makes no sense. */
+int environment_trace(struct environment_output *out, int64_t *events);
+int environment_metrics(struct environment_output *out); /* WEFT_METRICS */
 
 /* Fills in what the caller left open: first from WEFT_*, then the defaults. */
 int environment_settle(weft_comm_opts *o);

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "comm/environment.h"
 #include "comm/lock.h"
 
@@ -115,15 +116,15 @@ static bool write_all(const char *path, const char *bytes, size_t n)
 }
 
 /* The process id and its count of comms tell apart files of other jobs and of comms of the same name. */
-static void file_name(const weft_comm *c, char *buf, size_t cap)
+void flight_file_name(const weft_comm *c, const char *kind, const char *suffix, char *buf, size_t cap)
 {
     char clean[81];
     size_t n = 0;
     for (const char *s = c->flight.name; *s && n + 1 < sizeof clean; s++)
         clean[n++] = isalnum((unsigned char)*s) || strchr("._-", *s) ? *s : '-';
     clean[n] = 0;
-    snprintf(buf, cap, "weft-flight-%s-%d-%ld-%d.json", clean, c->link->origin ? c->link->origin[c->rank] : c->rank,
-             (long)getpid(), c->flight.opened);
+    snprintf(buf, cap, "weft-%s-%s-%d-%ld-%d.%s", kind, clean, c->link->origin ? c->link->origin[c->rank] : c->rank,
+             (long)getpid(), c->flight.opened, suffix);
 }
 
 /* A file that cannot be written is given up: the caller gets another error already. */
@@ -134,7 +135,7 @@ static void write_file(weft_comm *c, const char *why)
     char *text = *c->flight.dir ? compose(c, why, &len) : NULL;
     if (!text)
         return;
-    file_name(c, name, sizeof name);
+    flight_file_name(c, "flight", "json", name, sizeof name);
     snprintf(path, sizeof path, "%s/%s", c->flight.dir, name);
     snprintf(fresh, sizeof fresh, "%s/.%s", c->flight.dir, name);
     unlink(fresh);
@@ -154,6 +155,12 @@ static void write_siblings(weft_comm *c, const char *why)
 
 /* ---- reasons ---- */
 
+void flight_log(const weft_comm *c, enum weft_log_level level, enum event event, const char *text)
+{
+    if (log_wants(level))
+        log_write(level, event_name(event), c->flight.name, flight_text_rank(c, c->rank), "%s", text);
+}
+
 static bool may_look(const weft_comm *c)
 {
     return !c->has_lock || lock_held(c->family);
@@ -164,8 +171,10 @@ void flight_late(weft_comm *c)
     struct flight_recorder *f = &c->flight;
     if (!may_look(c))
         return;
-    flight_record(f, FLIGHT_LATE, 0, WEFT_ETIMEOUT, 0, 0);
+    flight_record(f, EVENT_TIMEOUT, 0, WEFT_ETIMEOUT, 0, 0);
+    c->metrics.timeouts++;
     snprintf(f->late, sizeof f->late, "%s", weft_errmsg());
+    flight_log(c, WEFT_LOG_WARNING, EVENT_TIMEOUT, f->late);
     int64_t now = core_now();
     if (!*f->dir || (f->wrote_at && now - f->wrote_at < AGAIN_NS))
         return;
@@ -180,8 +189,11 @@ void flight_failed(weft_comm *c)
     if (!may_look(c) || f->failed) /* only a thread that may look at the comm touches it */
         return;
     f->failed = true;
-    flight_record(f, FLIGHT_FAILED, 0, core_failure(c->group, &text), 0, 0);
+    flight_record(f, EVENT_FAILED, 0, core_failure(c->group, &text), 0, 0);
+    flight_log(c, WEFT_LOG_ERROR, EVENT_FAILED, text);
     write_file(c, "failure");
+    trace_write(c);
+    metrics_write(c);
 }
 
 void flight_look(weft_comm *c)

@@ -10,21 +10,20 @@
 #include <stdint.h>
 
 #include "base/text.h"
-#include "weft.h"
+#include "comm/event.h"
+#include "weft/log.h"
 
 #define FLIGHT_EVENTS 256
 #define FLIGHT_DIR 512
 #define FLIGHT_NAME 200
 #define FLIGHT_LATE_TEXT 320
 
-enum flight_kind { FLIGHT_MET = 1, FLIGHT_FREED, FLIGHT_LATE, FLIGHT_FAILED };
-
 struct flight_event {
-    uint8_t kind;
-    uint32_t call;   /* FLIGHT_MET: enum comm_call */
+    uint8_t event;   /* enum event */
+    uint32_t call;   /* EVENT_MET: enum comm_call */
     int32_t code;    /* how it ended */
     uint64_t number; /* of the meeting, or of the exec */
-    uint64_t digest; /* of the plan, if there is one; for FLIGHT_FREED the number of runs that were started */
+    uint64_t digest; /* of the plan, if there is one; for EVENT_FREED the number of runs that were started */
 };
 
 struct flight_recorder {
@@ -53,11 +52,11 @@ int flight_check(void);
 void flight_open(weft_comm *c, const char *scheme, const char *place);
 void flight_split(weft_comm *c, const weft_comm *of, uint64_t meeting); /* for a comm that was split from `of` */
 
-static inline void flight_record(struct flight_recorder *f, enum flight_kind kind, uint32_t call, int code,
-                                 uint64_t number, uint64_t digest)
+static inline void flight_record(struct flight_recorder *f, enum event event, uint32_t call, int code, uint64_t number,
+                                 uint64_t digest)
 {
     f->ring[f->events++ % FLIGHT_EVENTS] =
-        (struct flight_event){.kind = (uint8_t)kind, .call = call, .code = code, .number = number, .digest = digest};
+        (struct flight_event){.event = (uint8_t)event, .call = call, .code = code, .number = number, .digest = digest};
 }
 
 /* The rank enters a meeting; and leaves it. */
@@ -69,14 +68,20 @@ static inline void flight_meets(struct flight_recorder *f, uint32_t call, uint64
 }
 static inline void flight_met(struct flight_recorder *f, int code)
 {
-    flight_record(f, FLIGHT_MET, f->call, code, f->meeting, f->digest);
+    flight_record(f, EVENT_MET, f->call, code, f->meeting, f->digest);
     f->call = 0;
 }
+
+/* Tells the program's log (base/log.h) about an event of the comm. */
+void flight_log(const weft_comm *c, enum weft_log_level level, enum event event, const char *text);
 
 /* The caller of these three holds the progress lock; if it does not, the first two do nothing. */
 void flight_late(weft_comm *c);   /* a wait ran out of time, and this thread's error text says which */
 void flight_failed(weft_comm *c); /* the comm has failed, and what was in flight is not ended yet */
 void flight_look(weft_comm *c);   /* writes the text if a signal has come */
+
+/* The name of a file of this comm: weft-KIND-COMM-RANK-PID-N.SUFFIX. */
+void flight_file_name(const weft_comm *c, const char *kind, const char *suffix, char *buf, size_t cap);
 
 /* ---- flight_text.c ---- */
 

@@ -64,16 +64,12 @@ static void put_meeting(const weft_comm *c, struct text *t)
 
 static void put_event(const struct flight_event *e, struct text *t)
 {
-    switch (e->kind) {
-    case FLIGHT_MET:
-        text_printf(t, "{\"event\": \"met\", \"call\": \"%s\", \"meeting\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\"",
+    text_printf(t, "{\"event\": \"%s\"", event_name(e->event));
+    if (e->event == EVENT_MET)
+        text_printf(t, ", \"call\": \"%s\", \"meeting\": %" PRIu64 ", \"plan\": \"%016" PRIx64 "\"",
                     names_call(e->call), e->number, e->digest);
-        break;
-    case FLIGHT_FREED:
-        text_printf(t, "{\"event\": \"freed\", \"exec\": %" PRIu64 ", \"started\": %" PRIu64, e->number, e->digest);
-        break;
-    default: text_printf(t, "{\"event\": \"%s\"", e->kind == FLIGHT_LATE ? "timeout" : "failed"); break;
-    }
+    else if (e->event == EVENT_FREED)
+        text_printf(t, ", \"exec\": %" PRIu64 ", \"started\": %" PRIu64, e->number, e->digest);
     text_printf(t, ", \"code\": %d}", (int)e->code);
 }
 

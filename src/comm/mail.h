@@ -7,7 +7,17 @@
 #define WEFT_COMM_MAIL_H
 #include "comm/comm.h"
 
-enum mail_owner { MAIL_COMM = 1, MAIL_RELAY, MAIL_SURVIVE, MAIL_SPLIT, MAIL_EXEC, MAIL_PIPE, MAIL_WINDOW, MAIL_OWNERS };
+enum mail_owner {
+    MAIL_COMM = 1,
+    MAIL_RELAY,
+    MAIL_SURVIVE,
+    MAIL_SPLIT,
+    MAIL_EXEC,
+    MAIL_PIPE,
+    MAIL_WINDOW,
+    MAIL_TRACE,
+    MAIL_OWNERS
+};
 /* A packet begins with a uint32_t: its owner, and the number of the packet's kind among the owner's. */
 #define MAIL_KIND(owner, number) ((uint32_t)(owner) | (uint32_t)(number) << 8)
 

@@ -132,6 +132,8 @@ int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uin
         return err;
     struct meeting m = {.comm = c, .number = core_enter(c->group, c->rank, vote)};
     flight_meets(&c->flight, vote->call, m.number, vote->digest);
+    if (c->trace)
+        trace_meets(c->trace);
     err = wait_for(c, &m, core_now() + deadline_ns, names_call(vote->call));
     if (err == COMM_LATE) {
         struct comm_names names;
@@ -142,6 +144,8 @@ int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uin
     if (!err)
         err = decide(c, m.number);
     flight_met(&c->flight, err);
+    if (c->trace)
+        trace_met(c, vote->call, m.number, err);
     return err;
 }
 
@@ -160,6 +164,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
         c->barrier = core_enter(c->group, c->rank, &vote);
         c->barrier_open = true;
         flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
+        if (c->trace)
+            trace_meets(c->trace);
     }
     struct meeting m = {.comm = c, .number = c->barrier};
     /* Most meetings end here, without a look at the clock. */
@@ -182,6 +188,8 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (!err)
         err = decide(c, m.number);
     flight_met(&c->flight, err);
+    if (c->trace)
+        trace_met(c, COMM_BARRIER, m.number, err);
     return err;
 }
 

@@ -172,6 +172,9 @@ static int split(weft_comm *c, const int *ranks, size_t n, weft_comm **out)
         comm_begin(s.comm, s.link, &c->opts, c->dedicated_cores,
                    c->family); /* ranks outside the new group need cores, too */
         flight_split(s.comm, c, meeting);
+        trace_split(s.comm, c);
+        metrics_split(s.comm, c);
+        flight_log(s.comm, WEFT_LOG_INFO, EVENT_OPENED, "the comm was split from another");
         s.comm->tainted = c->tainted;
         s.comm->sibling = c->sibling;
         c->sibling = s.comm;

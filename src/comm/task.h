@@ -23,6 +23,10 @@ struct comm_task_ops {
     int (*drain)(struct comm_task *t, int64_t timeout_ns, const char *call);
     void (*close)(struct comm_task *t);                             /* the comm is being freed: removes the task */
     void (*describe)(const struct comm_task *t, struct text *text); /* as JSON, for the flight recorder */
+    void (*count)(struct comm_task *t); /* adds what it has done since it was last asked to the comm's metrics */
+    /* The members of an event's arguments, as JSON without braces, for the trace; of NULL: the name of its track, as a
+     * JSON string. A task that records events has this function, and writes the trace before it is unlisted. */
+    void (*trace)(const struct comm_task *t, const struct trace_event *e, struct text *text);
 };
 
 struct comm_task {
@@ -33,6 +37,7 @@ struct comm_task {
     /* For the flight recorder, which describes it whether or not it is in the list of tasks: */
     uint64_t id; /* number of the meeting that made it: the same on all ranks, and unique on this comm */
     struct comm_task *described_next, *described_prev;
+    bool named; /* the trace has the name of its track, or must not ask for it yet */
 };
 
 /* With the progress lock. The caller wakes the progress thread (lock_disturb). Not for a task that has failed, whose

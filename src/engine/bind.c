@@ -1,6 +1,7 @@
 /* Binding and binding again. Each rank checks its arguments and describes its messages in its control block. Then all
  * ranks meet. Each rank looks at its peers' blocks and makes its program. Then all ranks meet again. At both meetings
  * all ranks come to the same decision, so that an exec exists on all of them or on none. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/proof.h"
+#include "engine/tracer.h"
 #include "engine/ways/pinned.h"
 #include "engine/ways/way_wire.h"
 
@@ -124,6 +126,7 @@ static int complete(weft_exec *x, struct program *p, const weft_view *src, const
     uint64_t note = core_tally(c->group, meeting).note;
     bool shown = !(note & HIDES), agreed = note & (CHECKS | TRUSTS);
     uint64_t *block_at = places_of(x, p, meeting, shown);
+    trace_clock_align(c);
     int err = block_at ? 0 : error_nomem();
     int untagged = way_wire_tags(x, p, note & CHECKS); /* even if something has failed: the other ends count, too */
     err = err ? err : untagged;
@@ -142,10 +145,17 @@ static int complete(weft_exec *x, struct program *p, const weft_view *src, const
         err = driver_make(x, p, block_at, &drivers);
     if (!err && x->checks)
         err = proof_make(x, p);
+    if (!err)
+        err = tracer_make(x, p);
+    if (!err)
+        err = traffic_make(x, p);
     struct core_vote vote = {.call = call, .object = x->task.id, .code = err, .note = drivers};
     err = meeting_agree(c, &vote, deadline_ns, &meeting);
-    if (!err)
+    if (!err) {
         driver_open(x, p, block_at, meeting);
+        traffic_open(x, p);
+        tracer_open(p);
+    }
     if (!err && exec_device_shared(x)) {
         vote = (struct core_vote){.call = call, .object = x->task.id, .code = launcher_gather(x, p, block_at)};
         err = meeting_agree(c, &vote, deadline_ns, &meeting);
@@ -226,6 +236,14 @@ static uint64_t unchecked(void)
     return off;
 }
 
+static void tell_log(const weft_exec *x)
+{
+    char text[200];
+    snprintf(text, sizeof text, "exec %llu: %.60s by %.40s, driver %s", (unsigned long long)x->task.id, x->plan->kind,
+             x->plan->algorithm, x->program->driver->name);
+    flight_log(x->comm, WEFT_LOG_INFO, EVENT_BOUND, text);
+}
+
 static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
                      const weft_bind_opts *opts, weft_exec **out)
 {
@@ -236,6 +254,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     int64_t check = 0;
     weft_exec *x = NULL;
     exec_mail_open(c);
+    trace_clock_listen(c);
     int err = check_plan(p, c);
     if (!err && opts)
         err = read_opts(opts, &deadline_ns, &ways_text, &check);
@@ -271,6 +290,7 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = differs_tell(c, p, deadline_ns, err);
     if (!err) {
         x->task.id = meeting;
+        x->task.named = true;        /* a trace that is written meanwhile finds no driver yet */
         comm_task_list(c, &x->task); /* from here on mail from other hosts may be about it */
         err = complete(x, x->program, src, dst, meeting, COMM_BIND_DONE, deadline_ns);
     }
@@ -278,7 +298,9 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         discard(x);
         return err;
     }
+    x->task.named = false;
     comm_hold(c);
+    tell_log(x);
     *out = x;
     return 0;
 }
@@ -317,6 +339,8 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_exec_rebind: not inside a callback");
     struct program *p = NULL;
+    trace_write(c); /* while the program is there that the events are about */
+    traffic_count(&x->task);
     x->binding = true;
     int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : check_sites(x, src, dst);
     if (!err)

@@ -13,6 +13,7 @@
  *   toggle.c    switching drivers, ways and orders off
  *   proof.c     proving messages by sums, if that is asked for
  *   run.c       the calls around a run; arrivals.c which boxes of the destination are complete
+ *   tracer.c    what a trace has of the runs, if there is one; traffic.c what metrics say of them
  *   watch.c     peers that are gone or stalled
  *   device/     memory on devices (device/exec_device.h) */
 #ifndef WEFT_ENGINE_EXEC_H
@@ -51,7 +52,8 @@ struct weft_exec {
     uint64_t run;                         /* how many were started, which is the number of the last one */
     void (*done)(void *arg, int err);
     void *arg;
-    struct arrivals *arrivals; /* NULL: the caller has not asked for them */
+    struct arrivals *arrivals;       /* NULL: the caller has not asked for them */
+    int64_t counted, counted_failed; /* runs that are in the comm's metrics */
 };
 
 /* ---- run.c ---- */
@@ -75,6 +77,13 @@ int differs_tell(weft_comm *c, const weft_plan *p, int64_t deadline_ns, int refu
 /* ---- describe.c ---- */
 
 void describe_exec(const struct comm_task *t, struct text *text); /* for the flight recorder, as a JSON object */
+
+/* ---- traffic.c ---- */
+
+/* At bind, before the last meeting: takes the memory that traffic_open needs. */
+int traffic_make(weft_exec *x, struct program *p);
+void traffic_open(weft_exec *x, struct program *p); /* the driver has been chosen: notes what a run moves */
+void traffic_count(struct comm_task *t);            /* adds the runs that are not in the comm's metrics yet */
 
 /* ---- view.c ---- */
 

@@ -142,7 +142,7 @@ static void text_exec(const weft_exec *x, struct text *t)
                 x->plan->algorithm);
     text_printf(t, "cores: %s\n", x->comm->dedicated_cores ? "each rank has one" : "ranks share them");
     text_printf(t, "driver %s: %s\n", p->driver->name, p->driver->what);
-    for (int i = 0; driver_at(i) != p->driver; i++)
+    for (int i = 0; i < (int)p->driver->id; i++)
         text_printf(t, "  not %s: %s\n", driver_at(i)->name, why_not(x, i));
     text_printf(t,
                 "packed in a run: %" PRId64 " bytes; eager slots: %" PRId64 " bytes; staging pool: %" PRId64
@@ -188,7 +188,7 @@ static void json_exec(const weft_exec *x, struct text *t)
                 p->driver->name, staged_bytes(x), p->eager_bytes);
     text_printf(t, ", \"staging_bytes\": %" PRId64 ", \"staging_limit\": %" PRId64 ",\n \"passed_over\": {",
                 x->comm->staging.taken, x->comm->staging.limit);
-    for (int i = 0; driver_at(i) != p->driver; i++)
+    for (int i = 0; i < (int)p->driver->id; i++)
         text_printf(t, "%s\"%s\": \"%s\"", i ? ", " : "", driver_at(i)->name, why_not(x, i));
     text_put(t, "}, \"off\": [");
     for (int i = 0, n = 0; toggle_name(i); i++)

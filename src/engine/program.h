@@ -10,6 +10,8 @@
 struct block;
 struct block_message;
 struct proof;
+struct tracer;
+struct traffic;
 struct driver;
 struct way;
 struct program_device;
@@ -207,8 +209,11 @@ struct program {
     struct carry *carry; /* NULL: the host does the work */
     struct program_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
     struct proof *proof;           /* of proof.c; NULL: messages are not checked */
-    const struct driver *driver;   /* of its runs; NULL: not chosen yet */
-    void *state;                   /* the driver's, one of states */
+    struct tracer *tracer;         /* of tracer.c; NULL: nobody takes the time */
+    struct traffic *traffic;       /* of traffic.c: what a run moves */
+    uint32_t ntraffic;
+    const struct driver *driver; /* of its runs; NULL: not chosen yet */
+    void *state;                 /* the driver's, one of states */
     void *states[DRIVERS];
     uint32_t drivers; /* a bit for each driver that could drive it */
     struct staging_reserve reserve;

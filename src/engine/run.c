@@ -11,6 +11,7 @@
 #include "engine/device/watcher.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
+#include "engine/tracer.h"
 #include "engine/watch.h"
 #include "engine/ways/pinned.h"
 
@@ -125,6 +126,7 @@ static void fail(struct comm_task *t)
     launcher_release(x);
     if (x->carried)
         carry_rest(x); /* the device may be at work in the caller's memory */
+    tracer_failed(x);
     finish(x, core_failure(x->comm->group, &text));
 }
 
@@ -203,7 +205,9 @@ const struct comm_task_ops run_task = {.pass = pass,
                                        .watch = watch_exec,
                                        .fail = fail,
                                        .begin = begin_submitted,
-                                       .describe = describe_exec};
+                                       .describe = describe_exec,
+                                       .trace = tracer_text,
+                                       .count = traffic_count};
 
 /* With a progress lock. If another thread holds it, that thread does the rest. */
 __attribute__((noinline)) static int start_shared(weft_exec *x)
@@ -331,6 +335,8 @@ static int wait_locked(weft_exec *x, struct waiting *w, int64_t timeout_ns)
                                  timeout_ns > 0 && timeout_ns < INT64_MAX - now ? now + timeout_ns : -1};
         err = comm_wait(c, &need);
     }
+    if (c->metrics.timed)
+        metrics_tick(c);
     if (err == COMM_LATE)
         return late(x, timeout_ns);
     return err ? err : result(x);
@@ -536,8 +542,12 @@ static void free_locked(weft_exec *x)
         link_out(x, WEFT_EPEER);
     watcher_remove(x);
     exec_device_rest(x);
-    flight_record(&c->flight, FLIGHT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->task.id,
+    flight_record(&c->flight, EVENT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->task.id,
                   x->run);
+    trace_write(c);
+    metrics_write(c);
+    traffic_count(&x->task);
+    flight_log(c, WEFT_LOG_INFO, EVENT_FREED, "an exec was closed");
     comm_task_unlist(c, &x->task);
     part_from_peers(x);
     exec_mail_freed(x);

@@ -6,83 +6,134 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "bus/bus_metrics.h"
+#include "base/openmetrics.h"
 #include "rendezvous/deadline.h"
+#include "version/record.h"
 
 #define EVERY_NS INT64_C(1000000000) /* the file is written at most that often, and at the end */
-#define TEXT 8192
 
 int job_metrics_begin(struct job_metrics *m, const char *path)
 {
     *m = (struct job_metrics){.published = -1, .live = -1, .written = -EVERY_NS};
     pthread_mutex_init(&m->lock, NULL);
+    list_begin(&m->lags);
     m->path = path ? strdup(path) : NULL;
     return path && !m->path ? error_nomem() : 0;
 }
 
 /* ---- the text ---- */
 
-static void family(struct text *t, const char *name, const char *type, const char *help)
+static int64_t bound_ns(int i)
 {
-    text_printf(t, "# TYPE weft_bus_%s %s\n# HELP weft_bus_%s %s\n", name, type, name, help);
+    int64_t ns = 10000;
+    while (i--)
+        ns *= 10;
+    return ns;
 }
 
 static void histogram(struct text *t, const char *name, const char *help, const struct job_metrics_times *h)
 {
-    static const char *const le[JOB_METRICS_BUCKETS] = {"1e-05", "0.0001", "0.001", "0.01",
-                                                        "0.1",   "1.0",    "10.0",  "100.0"};
-    uint64_t sum = 0;
-    text_printf(t, "# TYPE weft_bus_%s histogram\n# UNIT weft_bus_%s seconds\n# HELP weft_bus_%s %s\n", name, name,
-                name, help);
-    for (int i = 0; i < JOB_METRICS_BUCKETS; i++) {
-        sum += h->buckets[i];
-        text_printf(t, "weft_bus_%s_bucket{le=\"%s\"} %" PRIu64 "\n", name, le[i], sum);
-    }
-    text_printf(t, "weft_bus_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, h->n);
-    text_printf(t, "weft_bus_%s_sum %.9f\nweft_bus_%s_count %" PRIu64 "\n", name, (double)h->ns * 1e-9, name, h->n);
+    openmetrics_family(t, name, "histogram", "seconds", help);
+    openmetrics_times(t, name, "",
+                      &(struct openmetrics_times){h->n, (uint64_t)h->ns, h->buckets, JOB_METRICS_BUCKETS, bound_ns});
 }
 
-static void write_text(const struct job_metrics *m, struct text *t)
+static const struct job_metrics_lag *lag_at(const struct list *node)
 {
-    static const char *const calls[] = {"put", "fetch", "swap"}, *const paths[] = {"snapshot", "mapped", "tcp"};
-    histogram(t, "put_seconds", "Time of a put: copy, cast and digests.", &m->times[JOB_METRICS_PUT]);
-    histogram(t, "fetch_seconds", "Time from the choice of a version to staged and checked.",
+    return LIST_OF(node, struct job_metrics_lag, node);
+}
+
+/* The subscriber that is the farthest behind of those that read the same set. NULL: the list has it already. */
+static const struct job_metrics_lag *slowest(const struct job_metrics *m, const struct list *first)
+{
+    const struct job_metrics_lag *found = lag_at(first);
+    bool before = true;
+    for (const struct list *at = list_first(&m->lags); at; at = list_after(&m->lags, at)) {
+        const struct job_metrics_lag *l = lag_at(at);
+        before = before && at != first;
+        if (at == first || strcmp(l->set, lag_at(first)->set))
+            continue;
+        if (before)
+            return NULL;
+        if (l->n > found->n || (l->n && l->n == found->n && l->seen[0].at < found->seen[0].at))
+            found = l;
+    }
+    return found;
+}
+
+static void write_lags(const struct job_metrics *m, int64_t now, struct text *t)
+{
+    const struct job_metrics_lag *l;
+    if (list_empty(&m->lags))
+        return;
+    openmetrics_family(t, "weft_bus_lag_versions", "gauge", NULL,
+                       "Versions newer than the live one that this reader has seen in the directory.");
+    for (const struct list *at = list_first(&m->lags); at; at = list_after(&m->lags, at))
+        if ((l = slowest(m, at)))
+            text_printf(t, "weft_bus_lag_versions{set=\"%s\"} %d\n", l->set, l->n);
+    openmetrics_family(t, "weft_bus_lag_seconds", "gauge", "seconds",
+                       "Time since it saw the oldest of them; 0: there is none.");
+    for (const struct list *at = list_first(&m->lags); at; at = list_after(&m->lags, at))
+        if ((l = slowest(m, at)))
+            text_printf(t, "weft_bus_lag_seconds{set=\"%s\"} %.3f\n", l->set,
+                        l->n ? (double)(now - l->seen[0].at) * 1e-9 : 0.0);
+}
+
+/* With the lock. The same length for the same time. */
+static void write_text(const struct job_metrics *m, int64_t now, struct text *t)
+{
+    static const char *const calls[] = {"put", "fetch", "check", "swap"};
+    static const char *const paths[] = {"snapshot", "mapped", "tcp"};
+    histogram(t, "weft_bus_put_seconds", "Time of a put: copy, cast and digests.", &m->times[JOB_METRICS_PUT]);
+    histogram(t, "weft_bus_fetch_seconds", "Time from the choice of a version to staged and checked.",
               &m->times[JOB_METRICS_FETCH]);
-    histogram(t, "swap_seconds", "Time of a swap.", &m->times[JOB_METRICS_SWAP]);
-    family(t, "failed", "counter", "Calls that have failed.");
+    histogram(t, "weft_bus_check_seconds",
+              "Time of a fetch that compares digests, which are summed while data is copied.",
+              &m->times[JOB_METRICS_CHECK]);
+    histogram(t, "weft_bus_swap_seconds", "Time of a swap.", &m->times[JOB_METRICS_SWAP]);
+    openmetrics_family(t, "weft_bus_failed", "counter", NULL,
+                       "Calls that have failed; check: fetches that found a wrong digest.");
     for (int i = 0; i < JOB_METRICS_CALLS; i++)
         text_printf(t, "weft_bus_failed_total{call=\"%s\"} %" PRIu64 "\n", calls[i], m->failed[i]);
-    text_put(t, "# TYPE weft_bus_data_bytes counter\n# UNIT weft_bus_data_bytes bytes\n");
-    text_put(
-        t, "# HELP weft_bus_data_bytes Bytes of tensors: put into snapshots, read from mapped ones, pulled by tcp.\n");
+    openmetrics_family(t, "weft_bus_data_bytes", "counter", "bytes",
+                       "Bytes of tensors: put into snapshots, read from mapped ones, pulled by tcp.");
     for (int i = 0; i < JOB_METRICS_PATHS; i++)
         text_printf(t, "weft_bus_data_bytes_total{path=\"%s\"} %" PRIu64 "\n", paths[i], m->bytes[i]);
-    family(t, "versions_committed", "counter", "Versions that this process has committed its part of.");
-    text_printf(t, "weft_bus_versions_committed_total %" PRIu64 "\n", m->committed);
-    family(t, "step", "gauge", "The step that was committed last, and the one that is live here; -1: none yet.");
-    text_printf(t, "weft_bus_step{role=\"published\"} %" PRId64 "\nweft_bus_step{role=\"live\"} %" PRId64 "\n# EOF\n",
+    openmetrics_counter(t, "weft_bus_versions_committed", "Versions that this process has committed its part of.",
+                        m->committed);
+    openmetrics_family(t, "weft_bus_step", "gauge", NULL,
+                       "The step that was committed last, and the one that is live here; -1: none yet.");
+    text_printf(t, "weft_bus_step{role=\"published\"} %" PRId64 "\nweft_bus_step{role=\"live\"} %" PRId64 "\n",
                 m->published, m->live);
+    write_lags(m, now, t);
+    text_put(t, "# EOF\n");
 }
 
 void job_metrics_text(struct job_metrics *m, struct text *out)
 {
     pthread_mutex_lock(&m->lock);
-    write_text(m, out);
+    write_text(m, deadline_now(), out);
     pthread_mutex_unlock(&m->lock);
 }
 
 /* With the lock. A job goes on without the file. */
 static void write_file(struct job_metrics *m, bool now)
 {
-    char text[TEXT];
+    int64_t time = deadline_now();
     struct error_text kept;
-    if (!m->path || (!now && deadline_now() - m->written < EVERY_NS))
+    if (!m->path || (!now && time - m->written < EVERY_NS))
         return;
-    struct text t = text_start(text, sizeof text);
-    write_text(m, &t);
+    struct text t = text_start(NULL, 0);
+    write_text(m, time, &t);
+    char *text = malloc(t.len + 1);
+    if (!text)
+        return;
+    t = text_start(text, t.len + 1);
+    write_text(m, time, &t);
     error_keep(&kept);
-    bus_metrics_replace(m->path, text, t.len);
+    openmetrics_replace(m->path, text, t.len);
     error_restore(&kept);
+    free(text);
     m->written = deadline_now();
 }
 
@@ -113,7 +164,9 @@ void job_metrics_call(struct job_metrics *m, enum job_metrics_call call, int err
         if (i < JOB_METRICS_BUCKETS)
             t->buckets[i]++;
     }
-    if (err) /* a put or fetch that succeeds is followed by a commit or swap, whose step the file has to show */
+    /* A put or fetch that succeeds is followed by a commit or swap, whose step the file has to show, and a check that
+     * fails by a fetch that fails. */
+    if (err && call != JOB_METRICS_CHECK)
         write_file(m, false);
     pthread_mutex_unlock(&m->lock);
 }
@@ -134,10 +187,41 @@ void job_metrics_commit(struct job_metrics *m, int64_t step)
     pthread_mutex_unlock(&m->lock);
 }
 
-void job_metrics_live(struct job_metrics *m, int64_t step)
+void job_metrics_lag_begin(struct job_metrics *m, struct job_metrics_lag *l, const char *set)
 {
     pthread_mutex_lock(&m->lock);
-    m->live = step;
+    *l = (struct job_metrics_lag){.set = set};
+    list_append(&m->lags, &l->node);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void job_metrics_lag_end(struct job_metrics *m, struct job_metrics_lag *l)
+{
+    pthread_mutex_lock(&m->lock);
+    list_remove(&l->node);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void job_metrics_saw(struct job_metrics *m, struct job_metrics_lag *l, const weft_epoch_step *v)
+{
+    pthread_mutex_lock(&m->lock);
+    if (l->n < JOB_METRICS_SEEN && record_version_compare(v, &l->last) > 0) {
+        l->seen[l->n++] = (struct job_metrics_seen){*v, deadline_now()};
+        l->last = *v;
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+void job_metrics_live(struct job_metrics *m, struct job_metrics_lag *l, const weft_epoch_step *v)
+{
+    int kept = 0;
+    pthread_mutex_lock(&m->lock);
+    m->live = v->step;
+    for (int i = 0; i < l->n; i++)
+        if (record_version_compare(&l->seen[i].version, v) > 0)
+            l->seen[kept++] = l->seen[i];
+    l->n = kept;
+    l->last = kept ? l->seen[kept - 1].version : *v; /* a step back: newer ones are seen again */
     write_file(m, false);
     pthread_mutex_unlock(&m->lock);
 }

@@ -11,7 +11,9 @@
 
 #include "base/sized.h"
 #include "support/suite.h"
+#include "weft/bus.h"
 #include "weft/checkpoint.h"
+#include "weft/log.h"
 
 #define BEYOND 64 /* bytes that a newer program's struct has and this library's has not */
 #define ROOM 1024
@@ -29,10 +31,15 @@ ENDS_WITH(weft_collective, to);
 ENDS_WITH(weft_comm_opts, communicator);
 ENDS_WITH(weft_bind_opts, check);
 ENDS_WITH(weft_exec_info, checked);
+ENDS_WITH(weft_metric, nbuckets);
+ENDS_WITH(weft_log_record, text);
 ENDS_WITH(weft_exchange_opts, arg);
 ENDS_WITH(weft_exchange_info, memory);
 ENDS_WITH(weft_checkpoint_opts, arg);
 ENDS_WITH(weft_checkpoint_info, bytes_out);
+ENDS_WITH(weft_bus_opts, metrics);
+ENDS_WITH(weft_publish_opts, timeout_ns);
+ENDS_WITH(weft_subscribe_opts, into);
 ENDS_WITH(weft_view, reserved);
 ENDS_WITH(weft_buffer, reserved);
 

@@ -284,7 +284,7 @@ static void served(void **state)
 {
     (void)state;
     needs_sodium();
-    struct bus_metrics *m, *other;
+    struct metrics_http *m, *other;
     int port = 0, none;
     fine(bus_metrics_start(server, 0, &port, &m));
     assert_true(port > 0);
@@ -308,7 +308,7 @@ static void served(void **state)
     http(port, "GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n", true);
     close(silent);
     silent = dial(port);
-    bus_metrics_stop(m); /* also while a client is silent */
+    metrics_http_stop(m); /* also while a client is silent */
     close(silent);
 }
 

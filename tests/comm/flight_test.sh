@@ -114,6 +114,8 @@ for name in USR2 USR1; do
         [ "$(grep -ls '"state": "in flight"' "$work"/files/*.json 2>/dev/null | wc -l)" = 3 ] && break
     done
     diagnose 1 "culprit: rank 2 has no file"
+    readable=$(find "$work/files" -name '*.json' -perm /077)
+    [ -z "$readable" ] || complain "other users may read $readable"
     kill -KILL "${ranks[2]}" # and so the others fail
     end 0 1 3
     diagnose 1 "failure: rank 2 has died"

@@ -448,10 +448,12 @@ static void run_assisted(struct ranks_rank *r)
                                         {"f32[50001] @x1=0", "f32[50001] @x2", ~0U},
                                         {"u8[5] @x1=0", "u8[5] @x1=1", ~0U},
                                         {"f64[9000] @x1=0", "f32[9000] @x1=1", ~0U},
-                                        {"f32[300,301] @x1=0", "bf16[300,301] @x1=1", ~0U}};
+                                        {"f32[300,301] @x1=0", "bf16[300,301] @x1=1", ~0U},
+                                        {"f32[600,400] @x1=0", "bf16[600,400/x] @x2", ~0U},
+                                        {"f32[301,402/x] @x2", "f32[301,402] @x1=1", ~0U}};
     struct random rnd = {(uint64_t)r->rank + 7};
     struct model m;
-    RANKS_OK(r, model_make(&m, r, pairs, 5, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
+    RANKS_OK(r, model_make(&m, r, pairs, 7, &(weft_lower_opts){.bucket = *(int64_t *)r->arg}));
     for (int seed = 0; seed < test_rounds(24); seed++) {
         model_fill(&m, seed);
         if (seed % 3 == r->rank)
@@ -476,6 +478,34 @@ static void assisted_copies_are_right(void **state)
             if (conformance_takes((int)(bucket >> 17) + progress))
                 ranks_run(2, &(weft_comm_opts){.progress = progress ? WEFT_PROGRESS_THREAD : 0}, run_assisted, &bucket,
                           NULL);
+}
+
+/* Columns, which one side has as strided rows: of a tensor that is cast, and of one that is not. */
+static void run_assisted_columns(struct ranks_rank *r)
+{
+    static const struct pair pairs[] = {{"f32[600,400] @x1=0", "bf16[600,400/x] @x2", ~0U},
+                                        {"f32[600,402/x] @x2", "f32[600,402] @x1=1", ~0U}};
+    for (int k = 0; k < 2; k++) {
+        struct model m;
+        char text[4096];
+        size_t len;
+        RANKS_OK(r, model_make(&m, r, &pairs[k], 1, &(weft_lower_opts){.bucket = 0}));
+        RANKS_OK(r, weft_exec_explain(m.exec, false, text, sizeof text, &len));
+        if (strstr(text, "cores: each rank has one") && !strstr(text, "wire:"))
+            RANKS_CHECK(r, strstr(text, "assist:"));
+        for (int seed = 0; seed < test_rounds(9); seed++) {
+            model_fill(&m, seed);
+            RANKS_OK(r, weft_exec_run(m.exec));
+            RANKS_CHECK(r, !model_wrong(&m, seed));
+        }
+        model_free(&m);
+    }
+}
+
+static void columns_are_copied_by_both_ends(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, run_assisted_columns, NULL, NULL);
 }
 
 /* Binding again to memory that must be staged is refused, by the other rank's view; what was bound before goes on. */
@@ -548,6 +578,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sender_far_ahead_of_a_late_rank_is_right),
         cmocka_unit_test(messages_of_one_sender_are_right),
         cmocka_unit_test(assisted_copies_are_right),
+        cmocka_unit_test(columns_are_copied_by_both_ends),
         cmocka_unit_test(assisted_run_goes_on_after_a_refused_rebind),
         cmocka_unit_test(message_is_kept_until_its_fold_and_copy_are_done),
     };

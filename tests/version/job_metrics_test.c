@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "version/job_metrics.h"
 #include "version/version_kit.h"
 
 static void tells(const char *text, const char *line)
@@ -69,19 +70,29 @@ static void counts(void **state)
         fine(weft_swap(s, &v, LONG));
     }
     assert_int_equal(weft_swap(s, &(weft_epoch_step){9, 9}, LONG), WEFT_EINVAL);
+    fine(weft_bus_metrics(b, text, sizeof text, &len));
+    tells(text, "weft_bus_lag_versions{set=\"metrics\"} 0\n");
+    tells(text, "weft_bus_lag_seconds{set=\"metrics\"} 0.000\n");
+    commit(p, 7);
+    fine(weft_fetch(s, &latest, LONG, &v)); /* 7 is staged, and 6 is live */
     assert_int_equal(weft_bus_metrics(b, text, sizeof text, &len), 0);
     assert_int_equal(len, strlen(text));
-    static const char *const lines[] = {"weft_bus_put_seconds_count 2\n",
-                                        "weft_bus_fetch_seconds_bucket{le=\"+Inf\"} 2\n",
-                                        "weft_bus_swap_seconds_count 2\n",
-                                        "weft_bus_failed_total{call=\"put\"} 0\n",
-                                        "weft_bus_failed_total{call=\"fetch\"} 1\n",
-                                        "weft_bus_failed_total{call=\"swap\"} 1\n",
-                                        "weft_bus_data_bytes_total{path=\"mapped\"} 8216\n", /* 3840 + 260 + 8, twice */
-                                        "weft_bus_data_bytes_total{path=\"tcp\"} 0\n",
-                                        "weft_bus_versions_committed_total 2\n",
-                                        "weft_bus_step{role=\"published\"} 6\n",
-                                        "weft_bus_step{role=\"live\"} 6\n"};
+    static const char *const lines[] = {
+        "weft_bus_put_seconds_count 3\n",
+        "weft_bus_fetch_seconds_bucket{le=\"100.0\"} 3\n",
+        "weft_bus_fetch_seconds_bucket{le=\"+Inf\"} 3\n",
+        "weft_bus_check_seconds_count 3\n",
+        "weft_bus_swap_seconds_count 2\n",
+        "weft_bus_failed_total{call=\"put\"} 0\n",
+        "weft_bus_failed_total{call=\"fetch\"} 1\n",
+        "weft_bus_failed_total{call=\"check\"} 0\n",
+        "weft_bus_failed_total{call=\"swap\"} 1\n",
+        "weft_bus_data_bytes_total{path=\"mapped\"} 12324\n", /* 3840 + 260 + 8, three times */
+        "weft_bus_data_bytes_total{path=\"tcp\"} 0\n",
+        "weft_bus_versions_committed_total 3\n",
+        "weft_bus_step{role=\"published\"} 7\n",
+        "weft_bus_step{role=\"live\"} 6\n",
+        "weft_bus_lag_versions{set=\"metrics\"} 1\n"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         tells(text, lines[i]);
     assert_string_equal(text + len - 6, "# EOF\n");
@@ -96,8 +107,69 @@ static void counts(void **state)
     unlink(path);
 }
 
+static double number(const char *text, const char *name)
+{
+    const char *found = NULL;
+    int times = 0;
+    for (const char *at = text; (at = strstr(at, name)); times++)
+        found = at += strlen(name);
+    if (times != 1)
+        fail_msg("the metrics have '%s' %d times:\n%s", name, times, text);
+    return strtod(found, NULL);
+}
+
+/* Several readers of a set are one line, that of the slowest. A step back, and more versions than are noted. */
+static void lags(void **state)
+{
+    (void)state;
+    static const char versions[] = "weft_bus_lag_versions{set=\"lags\"} ",
+                      seconds[] = "weft_bus_lag_seconds{set=\"lags\"} ";
+    char text[16384];
+    struct job_metrics m;
+    struct job_metrics_lag fast, slow, never = {0};
+    fine(job_metrics_begin(&m, NULL));
+    job_metrics_lag_begin(&m, &fast, "lags");
+    job_metrics_lag_begin(&m, &slow, "lags");
+    for (int round = 0; round < 2; round++) /* they are seen once */
+        for (int64_t step = 1; step <= 10; step++) {
+            job_metrics_saw(&m, &fast, &(weft_epoch_step){1, step});
+            job_metrics_saw(&m, &slow, &(weft_epoch_step){1, step});
+        }
+    job_metrics_live(&m, &slow, &(weft_epoch_step){1, 3});
+    job_metrics_live(&m, &fast, &(weft_epoch_step){1, 10});
+    int64_t until = clock_now() + 2 * MS;
+    while (clock_now() < until)
+        ;
+    struct text t = text_start(text, sizeof text);
+    job_metrics_text(&m, &t);
+    assert_true(number(text, versions) == 7);
+    assert_true(number(text, seconds) >= 0.002);
+    job_metrics_lag_end(&m, &slow);
+    for (int64_t step = 1; step <= 10; step++)
+        job_metrics_saw(&m, &fast, &(weft_epoch_step){1, step});
+    t = text_start(text, sizeof text);
+    job_metrics_text(&m, &t);
+    assert_true(number(text, versions) == 0);
+    assert_true(number(text, seconds) == 0);
+    job_metrics_live(&m, &fast, &(weft_epoch_step){1, 8}); /* 9 and 10 are newer again */
+    for (int64_t step = 1; step <= 10 + 2 * JOB_METRICS_SEEN; step++)
+        job_metrics_saw(&m, &fast, &(weft_epoch_step){1, step});
+    assert_int_equal(fast.n, JOB_METRICS_SEEN);
+    job_metrics_live(&m, &fast, &(weft_epoch_step){1, 8 + JOB_METRICS_SEEN}); /* those after it were not noted */
+    for (int64_t step = 1; step <= 10 + 2 * JOB_METRICS_SEEN; step++)
+        job_metrics_saw(&m, &fast, &(weft_epoch_step){1, step});
+    assert_int_equal(fast.n, JOB_METRICS_SEEN);
+    assert_int_equal(fast.seen[0].version.step, 9 + JOB_METRICS_SEEN);
+    job_metrics_lag_end(&m, &fast);
+    job_metrics_lag_end(&m, &never);
+    t = text_start(text, sizeof text);
+    job_metrics_text(&m, &t);
+    assert_null(strstr(text, "lag"));
+    job_metrics_end(&m);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(file)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(file), cmocka_unit_test(lags)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }

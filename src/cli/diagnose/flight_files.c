@@ -2,61 +2,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/diagnose/flight_files.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#define LARGEST (INT64_C(1) << 28) /* bytes of a file */
-
-/* ---- files ---- */
-
-static int read_bytes(const char *path, char **out, size_t *len, struct failure *f)
-{
-    struct stat st;
-    if (!stat(path, &st) && !S_ISREG(st.st_mode)) { /* before it is opened: to open a pipe would wait for a writer */
-        failure_set(f, CLI_BAD, "%s: it is not a regular file", path);
-        return CLI_BAD;
-    }
-    FILE *from = fopen(path, "re");
-    if (!from || fstat(fileno(from), &st)) {
-        failure_set(f, CLI_BAD, "%s: %s", path, strerror(errno));
-        if (from)
-            fclose(from);
-        return CLI_BAD;
-    }
-    int err = 0;
-    char *bytes = NULL;
-    if (st.st_size > LARGEST)
-        err = failure_set(f, CLI_BAD, "%s: larger than %" PRId64 " bytes", path, LARGEST);
-    else if (!(bytes = malloc((size_t)st.st_size + 1)))
-        err = failure_set(f, CLI_WRONG, "memory is out");
-    else {
-        *len = fread(bytes, 1, (size_t)st.st_size, from);
-        bytes[*len] = 0;
-        if (ferror(from))
-            err = failure_set(f, CLI_BAD, "%s: %s", path, strerror(errno));
-    }
-    fclose(from);
-    if (err)
-        free(bytes);
-    else
-        *out = bytes;
-    return err;
-}
-
-/* Terminals must not obey the contents of a file: removes control characters, those of ASCII and U+0080 to U+009F. */
-static void tame(char *bytes, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        if ((c && c < 0x20) || c == 0x7f)
-            bytes[i] = '?';
-        else if (c == 0xc2 && (unsigned char)bytes[i + 1] >= 0x80 && (unsigned char)bytes[i + 1] < 0xa0)
-            bytes[i] = bytes[i + 1] = '?';
-    }
-}
+#include "tool/whole_file.h"
 
 /* ---- members: each says what is missing or of the wrong kind ---- */
 
@@ -196,13 +146,13 @@ static int read_file(struct flight_files *fl, struct flight_file *file, struct f
 {
     char wrong[JSON_WRONG], *bytes;
     size_t len = 0;
-    int err = read_bytes(file->path, &bytes, &len, f);
+    int err = whole_file_read(file->path, &bytes, &len, f);
     if (err)
         return err;
     const char *why = json_read(&file->doc, bytes, len, wrong);
     if (why)
         return failure_set(f, CLI_BAD, "%s: it is not JSON: %s", file->path, why);
-    tame(file->doc.bytes, len);
+    whole_file_tame(file->doc.bytes, len);
     struct look l = {file, f, 0};
     const struct json_value *all = &file->doc.values[1];
     if (!json_member(&file->doc, all, "weft_flight"))

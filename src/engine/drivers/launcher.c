@@ -257,7 +257,7 @@ static int await_done(weft_exec *x, void *stream)
     struct device_gate g = {.come = own_word(x, arrived, NEAR_ARRIVED), .awaited = own_word(x, done, NEAR_DONE)};
     struct device_word word = word_at(l, done, x->run);
     if (l->waits)
-        return d->ops->meet(d, stream, &g);
+        return d->ops->meet(d, stream, &g, NULL);
     int err = signal_one(x, stream, arrived);
     return err ? err : d->ops->await(d, stream, &word, 1);
 }

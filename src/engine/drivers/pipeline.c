@@ -36,6 +36,7 @@
 #include "engine/device/carry.h"
 #include "engine/driver.h"
 #include "engine/order/weave.h"
+#include "engine/tracer.h"
 #include "engine/ways/eager.h"
 #include "engine/ways/way_wire.h"
 #include "engine/work.h"
@@ -59,6 +60,8 @@ static bool launch(weft_exec *x)
             if ((way->in_turn && told != before) || (way->launch && !way->launch(x, out, step)))
                 break;
             out->posted++;
+            if (p->tracer)
+                tracer_sent(x, out);
             if (way->at_launch) {
                 if (out->retired == out->posted - 1)
                     out->retired++;
@@ -129,9 +132,12 @@ static void open_pushed(weft_exec *x)
 static int64_t take(weft_exec *x, struct exec_in *in)
 {
     const struct exec_step *step = &x->program->steps[in->steps[in->taken]];
+    const uint32_t message = in->taken;
     int64_t bytes = 0;
     if (step->way->take(x, in, step, &bytes) == WAY_OVER)
         channel_pulled(x, in);
+    if (x->program->tracer)
+        tracer_took(x, in, message);
     return bytes;
 }
 
@@ -165,6 +171,8 @@ static void work(weft_exec *x, uint32_t s)
         return;
     }
     work_local(x, step);
+    if (p->tracer)
+        tracer_worked(x, s);
     for (uint32_t k = 0; k < step->nholds; k++) {
         uint32_t recv = p->holds[step->hold + k];
         if (--p->readers[recv] == 0)

@@ -2,7 +2,8 @@
  * much more than it receives would wait while its receivers copy. Instead both ends claim pieces of the message, by one
  * count, until none is left. A large broadcast then takes about half the time: 0.39 to 0.73 of it on 2 ranks of two
  * AArch64 cores and on 2 and 8 ranks of 16 x86-64 cores, for 1 and 16 MiB. It is chosen for messages of 128 KiB or more
- * if the sender receives less than half of what it sends. Messages that order/weave.c interleaves are left to it.
+ * if the sender receives less than half of what it sends. Strided ones with runs shorter than a cache line are left to
+ * order/weave.c (way.c).
  *
  * Both ends make the same moves of a message, so they cut them into the same pieces. `claimed` has the run and how many
  * of its pieces have been claimed, `copied` the last run in which the sender has copied any, and how many. A count of
