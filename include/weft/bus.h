@@ -16,7 +16,9 @@
  * the next epoch of its set: what an older epoch commits later is refused. Versions are ordered by epoch, then step.
  *
  * Layouts say which rank of the publisher, or of the subscriber, holds which elements of a tensor. The two sides may
- * have different numbers of ranks, other splits, replicas, and other dtypes. Layouts with folds or ghosts are refused
+ * have different numbers of ranks, other splits, replicas, and other dtypes, and either may be boxes. An array of boxes
+ * is flat, as weft_layout_local says. What is in no box of it is not read, and not written: in an array of `into` it
+ * stays, so that several tensors may be in one array; elsewhere it is 0. Layouts with folds or ghosts are refused
  * with WEFT_EUNSUPPORTED, and so is memory of devices.
  *
  * Threads. A bus may be used by several threads at once. A publisher belongs to one thread at a time. Of a subscriber
@@ -68,8 +70,9 @@ WEFT_API int weft_bus_open(const char *url, const weft_bus_opts *opts, weft_bus 
 /* Close its publishers and subscribers first: while there are some, it is refused with WEFT_EBUSY. NULL is allowed. */
 WEFT_API int weft_bus_close(weft_bus *b);
 WEFT_API const char *weft_bus_job(const weft_bus *b); /* the name of this process */
-/* What this process has done on the bus, as OpenMetrics text: times of put, fetch and swap as histograms, bytes by
- * path, calls that failed, steps. Writes at most cap bytes with a zero; *len is the length of the text. */
+/* What this process has done on the bus, as OpenMetrics text: times of put, fetch, check and swap as histograms, bytes
+ * by path, calls that failed, steps, and how far its readers are behind. Writes at most cap bytes with a zero; *len is
+ * the length of the text. */
 WEFT_API int weft_bus_metrics(weft_bus *b, char *buf, size_t cap, size_t *len);
 
 /* Names a version of a set. */
@@ -137,6 +140,7 @@ typedef struct weft_publish_opts {
     int keep;           /* versions in memory; default 2. Memory is keep times what the rank holds, and never more */
     bool wait;          /* put waits for readers of the oldest version; otherwise it is WEFT_EBUSY if all are read */
     bool no_digest;     /* no digests: readers do not check what they read */
+    bool lend;          /* versions are lent only, never put: no memory is taken for them. keep is 0 */
     int64_t timeout_ns; /* for this call; 0: the deadline of the bus */
 } weft_publish_opts;
 #define WEFT_PUBLISH_OPTS_INIT WEFT_SIZED(weft_publish_opts)
@@ -150,6 +154,16 @@ WEFT_API int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *t
  * grow from put to put. The oldest snapshot without a reader is reused: its version goes. WEFT_EBUSY: all are read.
  * A put that was not committed is replaced by the next one. */
 WEFT_API int weft_put(weft_publisher *p, int64_t step, const weft_view *views);
+/* Instead of weft_put: the version's arrays stay where they are, dense and in the published dtype, and are read there.
+ * The caller does not write into them until weft_lend_end; if it does, readers find that the digests do not fit. One
+ * version is lent at a time. Readers of this host copy by a socket, too. Layouts of boxes, and arrays that put would
+ * cast or make dense, are refused with WEFT_EUNSUPPORTED. */
+WEFT_API int weft_lend(weft_publisher *p, int64_t step, const weft_view *views);
+/* The lent version goes, and the arrays are the caller's again on return, whatever the result is. Readers that have
+ * begun may end within the timeout; 0: they are sent away at once, and look for another version. WEFT_ETIMEOUT: some
+ * were not done. The directory is told within the deadline of the bus. It does nothing if nothing is lent. A step that
+ * was lent and committed is not lent or put again. */
+WEFT_API int weft_lend_end(weft_publisher *p, int64_t timeout_ns);
 /* Makes the version visible if all ranks have put and committed it. Each rank calls it; the last one makes the version
  * visible by one transaction. *visible (may be NULL) says whether this call did. meta is a text for readers, that of
  * rank 0 counts; NULL: none. WEFT_EPEER: a newer publisher has taken the set, and this one is over. WEFT_EMISMATCH:
@@ -175,20 +189,20 @@ typedef struct weft_subscribe_opts {
     void *arg;
     /* Called during fetch, on its thread, when tensor i of the list is staged and its digests fit: in the order of the
      * list, with its array as weft_pin_data gives it. If the fetch has to begin again, its tensors arrive again,
-     * perhaps of another version. Another value than 0 stops the fetch with WEFT_EINVAL. It must not call this
-     * subscriber. */
+     * perhaps of another version. With `into`, a tensor whose layout is boxes arrives as its boxes alone, one behind
+     * the other. Another value than 0 stops the fetch with WEFT_EINVAL. It must not call this subscriber. */
     int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
-    /* The caller's own arrays, for memory that cannot be exchanged: a view for each tensor, dense and in host memory.
-     * Swap copies the staged version into them when all ranks have staged and checked it; weft_pin_data gives them.
-     * Memory for one version is taken, not for two. NULL: none. The arrays must outlive the subscriber. While swap, or
-     * a fetch with `direct`, waits for pins, weft_use waits for it: a thread that has a pin does not take another. */
-    const weft_view *into;
     bool direct; /* with `into`: fetch writes into the arrays at once, without staging. From then on weft_use is refused
                   * until a fetch has succeeded and was swapped: after a failure the arrays are a mixture */
     /* What comes from other hosts is pulled once for each host, into memory that its ranks share, and is given to other
      * hosts that read the same version, if weft_bus_opts.listen says where they reach this one. */
     bool alone;    /* this rank pulls for itself only: less memory, more traffic, and no deltas */
     bool no_delta; /* whole blocks come also where the host has the version before */
+    /* The caller's own arrays, for memory that cannot be exchanged: a view for each tensor, dense and in host memory.
+     * Swap copies the staged version into them when all ranks have staged and checked it; weft_pin_data gives them.
+     * Memory for one version is taken, not for two. NULL: none. The arrays must outlive the subscriber. While swap, or
+     * a fetch with `direct`, waits for pins, weft_use waits for it: a thread that has a pin does not take another. */
+    const weft_view *into;
 } weft_subscribe_opts;
 #define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
 
@@ -201,7 +215,8 @@ WEFT_API int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor 
  * dtype does not fit. */
 WEFT_API int weft_subscriber_verify(weft_subscriber *s, const weft_want *want, int64_t timeout_ns,
                                     weft_epoch_step *out);
-/* What the last verify or fetch has found: which bytes come from whom, and on which way. */
+/* What the last verify or fetch has found: which bytes come from whom, and on which way: mapped (memory of this host),
+ * socket (of this host, lent), relay (of another host, once for all readers of this one) or tcp. */
 WEFT_API int weft_subscriber_explain(weft_subscriber *s, bool json, char *buf, size_t cap, size_t *len);
 /* Waits for a version, copies this rank's part of it into staging memory, casts it, and checks its digests. With a
  * comm: succeeds on all ranks or fails on all. The live version stays as it is and can be used meanwhile. A version

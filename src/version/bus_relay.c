@@ -70,7 +70,7 @@ static int make_part(struct bus_relay *r, int rank, struct bus_relay_part **out)
     if (!p)
         return error_nomem();
     p->file.fd = -1;
-    int err = schema_part(r->schema, rank, &p->places);
+    int err = schema_part(r->schema, rank, false, &p->places);
     size_t n = p->places.blocks;
     if (!err) {
         p->digests = calloc(n + 1, sizeof *p->digests);
@@ -200,31 +200,39 @@ static int turn(struct bus_relay *r, const struct catalog *c, const struct catal
     return bus_relay_view(r, c);
 }
 
-/* The digests of a part, from its publisher or from a peer. */
+/* The digests of a part from one holder. */
+static int ask_digests(struct bus_relay *r, struct bus_relay_part *p, const struct catalog_slot *slot, int64_t until)
+{
+    struct part_client c;
+    int file;
+    uint64_t generation;
+    int err = part_client_open(r->bus->host, r->source.set, slot, r->bus->keeper.lease_ns, until, &c);
+    if (err)
+        return err;
+    err = part_client_part(&c, &p->of, (unsigned char *)p->digests, p->places.blocks * sizeof *p->digests, until, &file,
+                           &generation);
+    if (!err && file >= 0)
+        close(file);
+    part_client_close(&c);
+    return err;
+}
+
+/* The digests of a part, from its publisher or from a peer. One that says nothing leaves time for the others: the
+ * publisher has half of it, each of the others half of what is left, and last the publisher the rest. */
 static int read_digests(struct bus_relay *r, const struct catalog_version *v, struct bus_relay_part *p, int64_t until)
 {
     const struct catalog_part *part = v->parts[p->of.rank];
     int err = error_set(WEFT_EPEER, "no live process has the part of rank %d", p->of.rank);
-    for (size_t k = 0; err; k++) {
-        struct part_client c;
-        int file;
-        uint64_t generation;
+    bool more = true;
+    for (size_t k = 0; err && more; k++) {
         pthread_mutex_lock(&r->lock);
-        bool more = k <= r->peers.n;
+        more = k <= r->peers.n;
+        bool others = r->peers.n > 0;
         const struct catalog_slot *slot = k && more ? &r->peers.v[k - 1]->slot : part ? part->slot : NULL;
         pthread_mutex_unlock(&r->lock);
-        if (!more)
-            break;
-        if (!slot)
-            continue;
-        err = part_client_open(r->bus->host, r->source.set, slot, r->bus->keeper.lease_ns, until, &c);
-        if (err)
-            continue;
-        err = part_client_part(&c, &p->of, (unsigned char *)p->digests, p->places.blocks * sizeof *p->digests, until,
-                               &file, &generation);
-        if (!err && file >= 0)
-            close(file);
-        part_client_close(&c);
+        int64_t now = deadline_now();
+        if (slot && (more || others)) /* without peers the publisher is asked once */
+            err = ask_digests(r, p, slot, more && others ? now + (until - now) / 2 : until);
     }
     return err;
 }
@@ -418,7 +426,8 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
             n = part_blocks_choose(&p->given, &p->places, p->present, m, wanted, false, list);
         if (n) {
             bool based = m->flags & PART_LINK_BASE && r->base.epoch == m->epoch && r->base.step == m->base;
-            struct part_blocks_from from = {r->schema, &p->places, p->file.data, NULL, based ? p->deltas : NULL};
+            struct part_blocks_from from = {r->schema, &p->places, .data = p->file.data,
+                                            .deltas = based ? p->deltas : NULL};
             r->busy++; /* the memory stays as it is */
             pthread_mutex_unlock(&r->lock);
             out->payload = part_blocks_pack(&from, m, list, &n, &out->size);

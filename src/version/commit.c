@@ -25,26 +25,55 @@ static uint64_t weight(uint64_t seed, int64_t replica, int64_t replicas)
     return w;
 }
 
+/* The replicas of what a mesh position has: how many, which one this is, and the position of the first. */
+struct replicas {
+    int64_t n, number, first;
+};
+
+static struct replicas replicas_of_mesh(const weft_layout *l, int64_t index)
+{
+    struct replicas r = {1, 0, index};
+    for (int a = 0; a < l->naxes; a++)
+        if (l->axis[a].role == LAYOUT_FREE) {
+            int64_t c = layout_coord(l, index, a);
+            r.number = r.number * l->axis[a].size + c;
+            r.n *= l->axis[a].size;
+            r.first -= c * l->axis[a].stride;
+        }
+    return r;
+}
+
+/* Of boxes: the ranks that have the same boxes in the same order. Packed, these have the same bytes. */
+static struct replicas replicas_of_boxes(const struct box_list *b, int64_t index)
+{
+    struct replicas r = {b->shared ? 0 : 1, 0, index};
+    size_t n = b->first[index + 1] - b->first[index], dims = (size_t)b->ndim;
+    for (size_t h = 0; h < b->holders && b->shared; h++) {
+        if (b->first[h + 1] - b->first[h] != n ||
+            memcmp(b->at + b->first[h] * dims, b->at + b->first[index] * dims, n * dims * sizeof *b->at) ||
+            memcmp(b->len + b->first[h] * dims, b->len + b->first[index] * dims, n * dims * sizeof *b->len))
+            continue;
+        r.first = r.n ? r.first : (int64_t)h;
+        r.number += (int64_t)h < index;
+        r.n++;
+    }
+    return r;
+}
+
 static void sketch(const weft_publisher *p, const struct publish_ring *r, uint64_t out[2])
 {
     out[0] = out[1] = 0;
     for (size_t i = 0; i < p->schema->n && p->digests; i++) {
         const weft_layout *l = p->schema->v[i].layout;
-        int64_t index = mesh_index(l, p->rank), replica = 0, replicas = 1, original = index;
+        int64_t index = mesh_index(l, p->rank);
         if (index < 0 || !p->part.v[i].bytes)
             continue;
-        for (int a = 0; a < l->naxes; a++)
-            if (l->axis[a].role == LAYOUT_FREE) {
-                int64_t c = layout_coord(l, index, a);
-                replica = replica * l->axis[a].size + c;
-                replicas *= l->axis[a].size;
-                original -= c * l->axis[a].stride;
-            }
+        struct replicas x = l->boxes ? replicas_of_boxes(l->boxes, index) : replicas_of_mesh(l, index);
         size_t blocks = (size_t)ceil_div(p->part.v[i].bytes, SCHEMA_BLOCK);
-        for (size_t b = 0; b < blocks && replicas > 1; b++)
+        for (size_t b = 0; b < blocks && x.n > 1; b++)
             for (uint64_t k = 0; k < 2; k++) {
-                uint64_t seed = hash_u64(hash_u64(hash_u64(k + 1, i), (uint64_t)original), b);
-                out[k] += weight(seed, replica, replicas) * hash_u64(k, r->sums[p->part.v[i].block + b]);
+                uint64_t seed = hash_u64(hash_u64(hash_u64(k + 1, i), (uint64_t)x.first), b);
+                out[k] += weight(seed, x.number, x.n) * hash_u64(k, r->sums[p->part.v[i].block + b]);
             }
     }
 }
@@ -194,6 +223,8 @@ int weft_commit(weft_publisher *p, int64_t step, const char *meta, bool *visible
     for (int i = 0; i < p->keep; i++)
         if ((p->ring[i].state == PUBLISH_FILLED || p->ring[i].state == PUBLISH_SHOWN) && p->ring[i].step == step)
             r = &p->ring[i];
+    if (p->lent.state != PUBLISH_FREE && p->lent.step == step)
+        r = &p->lent;
     if (!r)
         return error_set(WEFT_EINVAL, "weft_commit: step %lld has not been put, or has gone", (long long)step);
     int64_t until = deadline_in(p->bus->deadline_ns);

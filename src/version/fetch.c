@@ -52,10 +52,12 @@ struct attempt {
     struct catalog_slot relay_slot;
     bool related, no_relay; /* it is open; there is none that can be used */
     struct source *sources; /* by rank */
-    int *rank;              /* for each piece of the plan: who is read */
+    int *rank;              /* for each piece of the plan: who is read; -1: it is not, another one in its stead */
     unsigned char *scratch; /* for pieces of other hosts */
     int64_t room, done;
     int64_t until;
+    int64_t checking; /* ns for comparing digests */
+    bool wrong;       /* one of them is */
     struct subscribe_buffer *to;
 };
 
@@ -94,7 +96,7 @@ static int know_layouts(struct attempt *a)
     if (!err)
         err = reader_plan_check(s->set, theirs, s->mine, s->only);
     if (!err)
-        err = reader_plan_make(theirs, s->mine, s->rank, &s->plan);
+        err = reader_plan_make(theirs, s->mine, s->rank, s->packed, &s->plan);
     if (err)
         schema_free(theirs);
     else
@@ -113,22 +115,21 @@ static int worth(const struct attempt *a, int rank)
     return a->s->avoid[rank] ? 1 : strcmp(x->slot->host, a->s->bus->host) ? 2 : 3;
 }
 
-/* Of several holders that are equally good, pieces and ranks take different ones. */
-static int choose_rank(const struct attempt *a, size_t piece)
+/* Of several holders that are equally good, pieces and ranks take different ones. number: that of the piece among those
+ * that are read. *read: the piece that is read. */
+static int choose_rank(const struct attempt *a, size_t piece, int64_t number, size_t *read)
 {
     const weft_subscriber *s = a->s;
-    const struct reader_piece *p = &s->plan.pieces[piece];
-    const weft_layout *l = s->theirs->v[p->theirs].layout;
-    int64_t n = reader_plan_holders(l), as_good = 0;
+    int64_t n = reader_plan_holders(&s->plan, s->theirs, piece), as_good = 0;
     int best = 0;
     for (int64_t k = 0; k < n; k++) {
-        int w = worth(a, reader_plan_holder(l, p->index, k));
+        int w = worth(a, reader_plan_holder(&s->plan, s->theirs, piece, k, read));
         as_good = w > best ? 1 : as_good + (w == best);
         best = w > best ? w : best;
     }
-    int64_t pick = best ? ((int64_t)piece + s->rank) % as_good : 0;
+    int64_t pick = best ? (number + s->rank) % as_good : 0;
     for (int64_t k = 0; k < n && best; k++) {
-        int rank = reader_plan_holder(l, p->index, k);
+        int rank = reader_plan_holder(&s->plan, s->theirs, piece, k, read);
         if (worth(a, rank) == best && !pick--)
             return rank;
     }
@@ -138,19 +139,25 @@ static int choose_rank(const struct attempt *a, size_t piece)
 static int assign(struct attempt *a)
 {
     weft_subscriber *s = a->s;
+    int64_t number = 0;
+    size_t read;
     a->sources = calloc((size_t)a->v->ranks, sizeof *a->sources);
     a->rank = calloc(s->plan.n + 1, sizeof *a->rank);
     if (!a->sources || !a->rank)
         return error_nomem();
+    for (size_t i = 0; i < s->plan.n; i++)
+        a->rank[i] = -1;
     for (size_t i = 0; i < s->plan.n; i++) {
         const struct reader_piece *p = &s->plan.pieces[i];
-        int r = choose_rank(a, i);
+        if (!p->ways)
+            continue;
+        int r = choose_rank(a, i, number++, &read);
         if (r < 0) {
             snprintf(s->why, sizeof s->why, "no live process has the part of rank %d, which holds a piece of '%s'",
-                     reader_plan_holder(s->theirs->v[p->theirs].layout, p->index, 0), s->theirs->v[p->theirs].name);
+                     reader_plan_holder(&s->plan, s->theirs, i, 0, &read), s->theirs->v[p->theirs].name);
             return AGAIN;
         }
-        a->rank[i] = r;
+        a->rank[read] = r;
         a->sources[r].part = a->v->parts[r];
         a->sources[r].used = true;
         a->sources[r].pieces++;
@@ -179,10 +186,24 @@ static int remember(const struct attempt *a)
             continue;
         *list = (struct subscribe_source){
             .rank = r, .local = !strcmp(o->part->slot->host, s->bus->host), .pieces = o->pieces, .bytes = o->bytes};
+        list->way = list->local ? "mapped" : s->alone ? "tcp" : "relay"; /* as is expected; remember_ways knows */
         snprintf(list->job, sizeof list->job, "%s", o->part->slot->job);
         list++;
     }
     return 0;
+}
+
+/* The same, when the sources are open. */
+static void remember_ways(const struct attempt *a)
+{
+    struct subscribe_source *list = a->s->sources;
+    for (int r = 0; r < a->v->ranks; r++) {
+        const struct source *o = &a->sources[r];
+        if (!o->used)
+            continue;
+        list->way = o->present ? "relay" : o->snapshot.data ? "mapped" : list->local ? "socket" : "tcp";
+        list++;
+    }
 }
 
 /* ---- copying ---- */
@@ -207,7 +228,7 @@ static unsigned char *list_blocks(const struct attempt *a, const struct source *
     unsigned char *bits = calloc(o->places.blocks / 8 + 1, 1);
     for (size_t i = 0; i < s->plan.n && bits; i++) {
         const struct reader_piece *p = &s->plan.pieces[i];
-        if (&a->sources[a->rank[i]] != o)
+        if (a->rank[i] != o->part->rank)
             continue;
         for (size_t k = 0; k < p->nruns; k++)
             for (int64_t b = p->runs[k].first; b < p->runs[k].end; b++)
@@ -275,7 +296,7 @@ static int ask_source(struct attempt *a, struct source *o)
 static int open_source(struct attempt *a, struct source *o)
 {
     weft_subscriber *s = a->s;
-    int err = schema_part(s->theirs, o->part->rank, &o->places);
+    int err = schema_part(s->theirs, o->part->rank, false, &o->places);
     if (err)
         return err;
     o->of = part_client_of(o->part);
@@ -455,7 +476,7 @@ static int tell_caller(struct attempt *a, size_t i)
     if (deadline_now() >= a->until)
         return error_set(WEFT_ETIMEOUT, "set '%s': %lld of %lld bytes were read in time", s->set, (long long)a->done,
                          (long long)s->plan.bytes);
-    return s->arrived && (i + 1 == s->plan.n || p[1].mine != p->mine) ? arrive(a, p->mine) : 0;
+    return 0;
 }
 
 static int copy_piece(struct attempt *a, size_t i)
@@ -473,8 +494,12 @@ static int copy_piece(struct attempt *a, size_t i)
     }
     if (!err)
         copy_steps(a, p, place->bytes, array, sums);
-    if (!err && sums)
+    if (!err && sums) {
+        int64_t begun = deadline_now();
         err = check_sums(a, o, p, sums);
+        a->checking += deadline_now() - begun;
+        a->wrong = err == WEFT_EMISMATCH;
+    }
     free(sums);
     return err ? err : tell_caller(a, i);
 }
@@ -486,8 +511,15 @@ static int copy_all(struct attempt *a)
     for (int r = 0; r < a->v->ranks && !err; r++)
         if (a->sources[r].used)
             err = open_source(a, &a->sources[r]);
-    for (size_t i = 0; i < s->plan.n && !err; i++)
-        err = copy_piece(a, i);
+    if (!err)
+        remember_ways(a);
+    for (size_t i = 0; i < s->plan.n && !err; i++) {
+        const struct reader_piece *p = &s->plan.pieces[i];
+        if (a->rank[i] >= 0)
+            err = copy_piece(a, i);
+        if (!err && s->arrived && (i + 1 == s->plan.n || p[1].mine != p->mine))
+            err = arrive(a, p->mine);
+    }
     for (int r = 0; r < a->v->ranks && !err; r++) {
         struct source *o = &a->sources[r];
         if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->generation)) {
@@ -567,8 +599,11 @@ static int try_version(weft_subscriber *s, const struct catalog *c, const weft_e
         err = assign(&a);
     if (!err)
         err = remember(&a);
-    if (!err && !dry)
+    if (!err && !dry) {
         err = copy_all(&a);
+        if (s->check && (!err || a.wrong))
+            job_metrics_call(&s->bus->metrics, JOB_METRICS_CHECK, err, a.checking);
+    }
     char *meta = err || dry ? NULL : strdup(a.v->meta);
     if (!err && !dry && !meta)
         err = error_nomem();
@@ -736,6 +771,8 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
         int err = catalog_get(&s->bus->keeper, s->set, until, &c);
         bool have = !err;
         revision = have ? c.items.revision : 0;
+        for (size_t i = 0; have && i < c.nversions; i++)
+            job_metrics_saw(&s->bus->metrics, &s->lag, &c.versions[i].version);
         if (s->rank == 0 || s->ranks == 1) {
             if (!err)
                 err = choose(s, &c, w, until, &choice.version);

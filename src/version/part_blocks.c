@@ -58,18 +58,19 @@ size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part 
 static size_t pack_one(const struct part_blocks_from *f, size_t b, unsigned char *to)
 {
     int64_t at, bytes;
-    const struct schema_tensor *t = &f->schema->v[schema_block(f->places, b, &at, &bytes)];
-    size_t size = weft_dtype_size(t->layout->dtype), n = (size_t)bytes;
+    size_t tensor = schema_block(f->places, b, &at, &bytes);
+    size_t size = weft_dtype_size(f->schema->v[tensor].layout->dtype), n = (size_t)bytes;
+    const unsigned char *data = f->arrays ? f->arrays[tensor] + (at - f->places->v[tensor].at) : f->data + at;
     if (f->deltas && f->deltas[b].data) {
         memcpy(to, f->deltas[b].data, f->deltas[b].bytes);
         return f->deltas[b].bytes;
     }
     if (f->base && delta_takes(size)) {
-        size_t found = delta_find(f->data + at, f->base + at, n / size, size, to);
+        size_t found = delta_find(data, f->base + at, n / size, size, to);
         if (found < n)
             return found;
     }
-    memcpy(to, f->data + at, n);
+    memcpy(to, data, n);
     return n;
 }
 

@@ -35,6 +35,7 @@ struct part_blocks_from {
     const struct schema *schema;
     const struct schema_part *places;
     const unsigned char *data;
+    const unsigned char *const *arrays;     /* instead of data: that of each tensor */
     const unsigned char *base;              /* of the version that the reader has; NULL: it has none */
     const struct part_blocks_delta *deltas; /* instead of a base: deltas to that version; NULL: there are none */
 };

@@ -243,7 +243,7 @@ int part_client_part(struct part_client *c, const struct part_client_of *of, uns
     blake2s_end(&b, hash);
     if (memcmp(hash, of->hash, sizeof hash))
         return error_set(WEFT_EMISMATCH, "%s has digests that are not those of the version's record", c->name);
-    int why = c->local ? part_link_receive_file(&c->link, file, turn(c, until)) : 0;
+    int why = c->local && r.flags & PART_LINK_FILE ? part_link_receive_file(&c->link, file, turn(c, until)) : 0;
     return why ? failed(c, why) : 0;
 }
 

@@ -12,14 +12,14 @@
  *
  *   LAYOUTS   the bytes of the schema
  *   PART      the digests of the blocks of a part, and the generation of its memory; with PART_LINK_FILE, one byte
- *             follows that carries the memory's descriptor
+ *             follows that carries the memory's descriptor, if the reply has this flag, too: a part that is lent has
+ *             none
  *   READ      bytes [at, at + count) of a part
  *   TAKE      some of the blocks [at, at + count) whose bits are set, at most `most` bytes, chosen by the server: a
  *             publisher gives a block that it has given to another host only if that one is `lost`, or if the reader
- *             insists. The reply has
- *             `count` part_link_block, then the bytes of these blocks in order. A block that is shorter than it should
- *             be is a delta (delta.h) to version (epoch, base), which the reader said that it has. No blocks: the
- *             server has none to give now. With PART_LINK_WAIT a relay waits a moment for one.
+ *             insists. The reply has `count` part_link_block, then the bytes of these blocks in order. A block that is
+ *             shorter than it should be is a delta (delta.h) to version (epoch, base), which the reader said that it
+ *             has. No blocks: the server has none to give now. With PART_LINK_WAIT a relay waits a moment for one.
  *   AWAIT     of a relay, from its own host: blocks [at, at + count) whose bits are set are wanted. With
  *             PART_LINK_WAIT the relay waits a moment for them. The reply's `count` is how many are missing still.
  *

@@ -53,7 +53,7 @@ struct reader {
 /* ---- one request ---- */
 
 static int stream(struct part_server *s, struct part_server_source *p, struct part_link *l, const unsigned char *bytes,
-                  int64_t n, const struct snapshot *snapshot, uint64_t generation);
+                  int64_t n, const struct snapshot *snapshot, uint64_t generation, const struct part_link_message *m);
 
 static int reply(struct part_link *l, const struct part_link_message *m)
 {
@@ -68,7 +68,7 @@ static int refuse(struct reader *r, struct part_link *l, int code, bool told)
     const char *text = told ? weft_errmsg() : "";
     struct part_link_message m = {.op = code, .bytes = (int64_t)strlen(text)};
     int why = reply(l, &m);
-    return why || !*text ? why : stream(r->server, r->uses, l, (const unsigned char *)text, m.bytes, NULL, 0);
+    return why || !*text ? why : stream(r->server, r->uses, l, (const unsigned char *)text, m.bytes, NULL, 0, NULL);
 }
 
 /* The source that a request is about, with one user more; NULL: there is none. */
@@ -109,9 +109,10 @@ static bool leaving(struct part_server *s, const struct part_server_source *p)
     return leaves;
 }
 
-/* Sends bytes in frames. With a snapshot: checks after each chunk is copied that it was not torn. */
+/* Sends bytes in frames. With a snapshot: checks after each chunk is copied that it was not torn. bytes NULL: those
+ * that the request asks for, by the source's copy. */
 static int stream(struct part_server *s, struct part_server_source *p, struct part_link *l, const unsigned char *bytes,
-                  int64_t n, const struct snapshot *snapshot, uint64_t generation)
+                  int64_t n, const struct snapshot *snapshot, uint64_t generation, const struct part_link_message *m)
 {
     int why = 0;
     unsigned char *chunk = calloc(1, PART_LINK_CHUNK + PART_LINK_HEAD);
@@ -119,8 +120,10 @@ static int stream(struct part_server *s, struct part_server_source *p, struct pa
         return ENOMEM;
     for (int64_t at = 0; at < n && !why;) {
         int64_t take = min64(n - at, PART_LINK_CHUNK);
-        memcpy(chunk + PART_LINK_HEAD, bytes + at, (size_t)take);
-        chunk[0] = (snapshot && !snapshot_still(snapshot, generation)) || leaving(s, p);
+        bool gone = !bytes && p->copy(p->owner, m, m->at + at, take, chunk + PART_LINK_HEAD);
+        if (bytes)
+            memcpy(chunk + PART_LINK_HEAD, bytes + at, (size_t)take);
+        chunk[0] = gone || (snapshot && !snapshot_still(snapshot, generation)) || leaving(s, p);
         why = part_link_send(l, chunk, PART_LINK_HEAD + (chunk[0] ? 0 : (size_t)take), deadline_in(SEND_NS));
         if (chunk[0])
             break;
@@ -153,11 +156,16 @@ static int give_part(struct reader *r, struct part_server_source *p, struct part
     else if (m->op == PART_LINK_READ) {
         why = reply(l, &(struct part_link_message){.bytes = m->count});
         if (!why)
-            why = stream(s, p, l, part.snapshot.data + m->at, m->count, &part.snapshot, part.generation);
+            why = part.snapshot.data
+                      ? stream(s, p, l, part.snapshot.data + m->at, m->count, &part.snapshot, part.generation, NULL)
+                      : stream(s, p, l, NULL, m->count, NULL, 0, m);
     } else {
-        why = reply(l, &(struct part_link_message){.bytes = (int64_t)part.size, .generation = part.generation});
+        file = file && part.snapshot.data;
+        why = reply(l, &(struct part_link_message){.bytes = (int64_t)part.size,
+                                                   .generation = part.generation,
+                                                   .flags = file ? PART_LINK_FILE : 0});
         if (!why)
-            why = stream(s, p, l, part.digests, (int64_t)part.size, NULL, 0);
+            why = stream(s, p, l, part.digests, (int64_t)part.size, NULL, 0, NULL);
         if (!why && file)
             why = part_link_send_file(l, part.snapshot.fd, deadline_in(SEND_NS));
     }
@@ -174,7 +182,7 @@ static int give_blocks(struct reader *r, struct part_server_source *p, struct pa
         return refuse(r, l, code, false);
     int why = reply(l, &(struct part_link_message){.bytes = (int64_t)blocks.size, .count = (int64_t)blocks.n});
     if (!why)
-        why = stream(r->server, p, l, blocks.payload, (int64_t)blocks.size, NULL, 0);
+        why = stream(r->server, p, l, blocks.payload, (int64_t)blocks.size, NULL, 0, NULL);
     free(blocks.payload);
     return why;
 }
@@ -222,7 +230,7 @@ static int serve(struct reader *r, struct part_link *l)
     case PART_LINK_LAYOUTS:
         why = reply(l, &(struct part_link_message){.bytes = (int64_t)p->layouts_size});
         if (!why)
-            why = stream(s, p, l, p->layouts, (int64_t)p->layouts_size, NULL, 0);
+            why = stream(s, p, l, p->layouts, (int64_t)p->layouts_size, NULL, 0, NULL);
         break;
     case PART_LINK_PART:
     case PART_LINK_READ: why = give_part(r, p, l, &m); break;

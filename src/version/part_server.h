@@ -16,8 +16,8 @@
 
 /* A part of a version. */
 struct part_server_part {
-    struct snapshot snapshot;
-    uint64_t generation; /* that the snapshot has */
+    struct snapshot snapshot; /* data NULL: there is none, and `copy` of the source gives the bytes */
+    uint64_t generation;      /* that the snapshot has */
     int64_t bytes;
     unsigned char *digests; /* a copy that the caller frees */
     size_t size;
@@ -42,6 +42,8 @@ struct part_server_source {
     bool leaves;
     void *owner;
     int (*part)(void *owner, const struct part_link_message *m, struct part_server_part *out);
+    /* Of a publisher: the bytes [at, at + n) of a part that has no snapshot. Not 0: the part has gone. */
+    int (*copy)(void *owner, const struct part_link_message *m, int64_t at, int64_t n, unsigned char *to);
     int (*take)(void *owner, const struct part_link_message *m, const unsigned char *wanted,
                 struct part_server_blocks *out);
     /* Of a relay, for readers of its host. After the first `part` with PART_LINK_FILE that succeeded, the reader holds

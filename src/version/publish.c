@@ -226,7 +226,7 @@ static int put_slot(weft_publisher *p, int64_t until)
 
 /* ---- what readers ask for ---- */
 
-/* With the lock. NULL: there is none. */
+/* With the lock. NULL: there is none. Without a generation it is one with a snapshot. */
 static struct publish_ring *find_ring(weft_publisher *p, int64_t step, const uint64_t *generation)
 {
     for (int i = 0; i < p->keep; i++) {
@@ -234,7 +234,7 @@ static struct publish_ring *find_ring(weft_publisher *p, int64_t step, const uin
         if (r->state == PUBLISH_SHOWN && r->step == step && (!generation || r->generation == *generation))
             return r;
     }
-    return NULL;
+    return generation && lend_is(p, step, *generation) ? &p->lent : NULL;
 }
 
 static int find_part(void *owner, const struct part_link_message *m, struct part_server_part *out)
@@ -275,6 +275,17 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
         now = r->snapshot;
         n = part_blocks_choose(&r->given, &p->part, NULL, m, wanted, true, list);
     }
+    if (r == &p->lent) { /* its arrays are read with the lock held only */
+        struct part_blocks_from from = {p->schema, &p->part, .arrays = p->arrays};
+        size_t given = n;
+        out->payload = n ? part_blocks_pack(&from, m, list, &n, &out->size) : NULL;
+        out->n = out->payload ? n : 0;
+        for (size_t i = out->n; i < given; i++) /* room for deltas was counted on, and there are none */
+            r->given.who[list[i]] = 0;
+        pthread_mutex_unlock(&p->lock);
+        free(list);
+        return n && !out->payload ? WEFT_ENOMEM : 0;
+    }
     if (old) {
         base = old->snapshot;
         generation = old->generation;
@@ -283,7 +294,7 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
     int code = r ? 0 : WEFT_EPEER;
     size_t chosen = n;
     if (r && n) {
-        struct part_blocks_from from = {p->schema, &p->part, now.data, base.data, NULL};
+        struct part_blocks_from from = {p->schema, &p->part, .data = now.data, .base = base.data};
         out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
         if (out->payload && base.data && !snapshot_still(&base, generation)) {
             free(out->payload); /* the base was reused meanwhile */
@@ -320,6 +331,9 @@ static void free_publisher(weft_publisher *p)
         free(p->ring[i].given.who);
     }
     free(p->ring);
+    free(p->lent.sums);
+    free(p->lent.given.who);
+    free(p->arrays);
     keeper_forget_all(&p->bus->keeper, &p->fence);
     schema_part_free(&p->part);
     schema_free(p->schema);
@@ -339,6 +353,9 @@ static int check_opts(weft_publish_opts *o)
         o->ranks = weft_comm_size(o->comm);
     }
     o->ranks = o->ranks ? o->ranks : 1;
+    if (o->lend && o->keep)
+        return error_set(WEFT_EINVAL, "weft_publish: keep is %d, and with lend there is no memory for versions",
+                         o->keep);
     o->keep = o->keep ? o->keep : KEEP;
     if (o->ranks < 1 || o->ranks > WEFT_BUS_RANKS || o->rank < 0 || o->rank >= o->ranks)
         return error_set(WEFT_EINVAL, "weft_publish: rank %d of %d ranks: there may be 1 to %d", o->rank, o->ranks,
@@ -364,10 +381,10 @@ static int check_casts(const struct schema *s)
 
 static int make_ring(weft_publisher *p)
 {
-    int err = schema_part(p->schema, p->rank, &p->part);
+    int err = schema_part(p->schema, p->rank, false, &p->part);
     if (err)
         return err;
-    p->ring = calloc((size_t)p->keep, sizeof *p->ring);
+    p->ring = calloc((size_t)p->keep + 1, sizeof *p->ring);
     if (!p->ring)
         return error_nomem();
     for (int i = 0; i < p->keep; i++)
@@ -405,10 +422,11 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
     *p = (weft_publisher){.bus = b,
                           .rank = o.rank,
                           .ranks = o.ranks,
-                          .keep = o.keep,
+                          .keep = o.lend ? 0 : o.keep,
                           .wait = o.wait,
                           .digests = !o.no_digest,
-                          .last = -1};
+                          .last = -1,
+                          .gone = -1};
     pthread_mutex_init(&p->lock, NULL);
     snprintf(p->source.set, sizeof p->source.set, "%s", set);
     record_key(p->fence.key, set, "epoch");
@@ -453,9 +471,28 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
     p->source.owner = p;
     p->source.part = find_part;
     p->source.take = take_blocks;
+    p->source.copy = lend_copy;
     part_server_add(b->server, &p->source);
     p->served = true;
     *out = p;
+    return 0;
+}
+
+int publish_check_step(const weft_publisher *p, const char *call, int64_t step)
+{
+    if (step < 0 || (p->last >= 0 && step < p->last))
+        return error_set(WEFT_EINVAL, "%s: step %lld: steps are not negative and do not fall: the last one was %lld",
+                         call, (long long)step, (long long)p->last);
+    for (int i = 0; i < p->keep; i++)
+        if ((p->ring[i].state == PUBLISH_SHOWN || p->ring[i].state == PUBLISH_RETIRED) && p->ring[i].step >= step)
+            return error_set(WEFT_EINVAL, "%s: step %lld: step %lld is committed already", call, (long long)step,
+                             (long long)p->ring[i].step);
+    if (p->lent.state != PUBLISH_FREE && p->lent.step >= step)
+        return error_set(WEFT_EINVAL, "%s: step %lld: step %lld is lent", call, (long long)step,
+                         (long long)p->lent.step);
+    if (p->gone >= step)
+        return error_set(WEFT_EINVAL, "%s: step %lld: step %lld was lent and committed already", call, (long long)step,
+                         (long long)p->gone);
     return 0;
 }
 
@@ -464,16 +501,21 @@ int64_t weft_publisher_epoch(const weft_publisher *p)
     return p ? p->epoch : 0;
 }
 
-int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until)
+int publish_delete(weft_publisher *p, int64_t step, int64_t until)
 {
     char part[RECORD_KEY], version[RECORD_KEY];
     bool done;
-    publish_part_key(p, r->step, part);
-    publish_version_key(p, r->step, version);
+    publish_part_key(p, step, part);
+    publish_version_key(p, step, version);
     struct directory_change x[2] = {{.key = part, .erase = true}, {.key = version, .erase = true}};
     keeper_forget(&p->bus->keeper, part);
     keeper_forget(&p->bus->keeper, version);
-    int err = publish_change(p, NULL, 0, x, 2, until, &done);
+    return publish_change(p, NULL, 0, x, 2, until, &done);
+}
+
+int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until)
+{
+    int err = publish_delete(p, r->step, until);
     if (err)
         return err;
     pthread_mutex_lock(&p->lock);
@@ -492,6 +534,8 @@ static void withdraw(weft_publisher *p)
     for (int i = 0; i < p->keep && !err; i++)
         if (p->ring[i].state == PUBLISH_SHOWN)
             err = publish_retire(p, &p->ring[i], until);
+    if (!err && p->lent.state == PUBLISH_SHOWN)
+        err = publish_delete(p, p->lent.step, until);
     record_key(slot, p->source.set, "slots/%010lld/%04d", (long long)p->epoch, p->rank);
     keeper_forget(&p->bus->keeper, slot);
     struct directory_change x = {.key = slot, .erase = true};

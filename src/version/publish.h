@@ -6,6 +6,7 @@
  *
  *     publish.c   epochs, slots, closing
  *     put.c       snapshots: which one is reused, and copying
+ *     lend.c      a version in the caller's own memory
  *     commit.c    parts and versions */
 #ifndef WEFT_VERSION_PUBLISH_H
 #define WEFT_VERSION_PUBLISH_H
@@ -36,10 +37,13 @@ struct weft_publisher {
     struct schema_part part;
     int rank, ranks, keep;
     bool wait, digests, served;
-    int64_t epoch, last; /* last: the step that was put last, -1: none */
+    int64_t epoch, last; /* last: the step that was put or lent last, -1: none */
+    int64_t gone;        /* the last step whose loan has ended after its commit, -1: none */
     struct keeper_fence fence;
     pthread_mutex_t lock; /* of the ring, which connections of readers look at */
     struct publish_ring *ring;
+    struct publish_ring lent;     /* without a snapshot; its state is FREE if nothing is lent */
+    const unsigned char **arrays; /* the caller's, of the lent version, by tensor */
 };
 
 void publish_part_key(const weft_publisher *p, int64_t step, char key[RECORD_KEY]);
@@ -47,6 +51,14 @@ void publish_version_key(const weft_publisher *p, int64_t step, char key[RECORD_
 /* Changes behind the fence, if these compares hold, too. An error if the fence has fallen: WEFT_EPEER. */
 int publish_change(weft_publisher *p, const struct directory_compare *more, size_t nmore,
                    struct directory_change *changes, size_t n, int64_t until, bool *done);
-/* Deletes the version of a snapshot from the directory. */
+/* Is it a step that may be put or lent now? */
+int publish_check_step(const weft_publisher *p, const char *call, int64_t step);
+/* Is this the lent version, and is it committed? With the lock. */
+bool lend_is(const weft_publisher *p, int64_t step, uint64_t generation);
+/* The bytes [at, at + n) of the lent version's part, for the server. WEFT_EPEER: it is not lent any more. */
+int lend_copy(void *owner, const struct part_link_message *m, int64_t at, int64_t n, unsigned char *to);
+/* Deletes a version from the directory. */
+int publish_delete(weft_publisher *p, int64_t step, int64_t until);
+/* The same, for the version of a snapshot, which can be reused then. */
 int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until);
 #endif

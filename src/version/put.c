@@ -11,6 +11,7 @@
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
 #include "version/block_sums.h"
+#include "version/packed.h"
 #include "version/publish.h"
 
 #define POLL_NS INT64_C(50000000)
@@ -62,7 +63,27 @@ static int check_view(const weft_publisher *p, size_t i, const weft_view *v, str
     if (!v->data)
         return error_set(WEFT_EINVAL, "weft_put: tensor '%s': there is no buffer, and rank %d holds a part of it",
                          t->name, p->rank);
+    if (t->layout->boxes && v->strides)
+        return error_set(WEFT_EINVAL,
+                         "weft_put: tensor '%s': its layout is boxes, whose places are slots of a flat buffer: no "
+                         "strides",
+                         t->name);
     return view_tile(t, v, &local, tile);
+}
+
+/* Boxes are packed. */
+static void copy_boxes(const weft_publisher *p, size_t i, const weft_view *v, struct publish_ring *r, uint64_t *sums)
+{
+    const struct schema_tensor *t = &p->schema->v[i];
+    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), size = (int64_t)weft_dtype_size(t->layout->dtype);
+    unsigned char *to = r->snapshot.data + p->part.v[i].at;
+    for (struct packed_walk w = packed_begin(t->layout, p->rank); packed_next(&w);) {
+        struct memory_tile tile = packed_tile(&w, 0, size, in);
+        memory_copy(&tile, to + w.packed * size, t->layout->dtype, (const unsigned char *)v->data + w.loose * in,
+                    t->from_dtype);
+        if (sums)
+            block_sums_add(to + w.packed * size, w.packed * size, w.count * size, sums);
+    }
 }
 
 static void copy_tensor(weft_publisher *p, size_t i, const weft_view *v, const struct memory_tile *tile,
@@ -72,6 +93,10 @@ static void copy_tensor(weft_publisher *p, size_t i, const weft_view *v, const s
     const struct schema_place *at = &p->part.v[i];
     uint64_t *sums = p->digests ? r->sums + at->block : NULL;
     unsigned char *to = r->snapshot.data + at->at;
+    if (t->layout->boxes) {
+        copy_boxes(p, i, v, r, sums);
+        return;
+    }
     int64_t in = (int64_t)weft_dtype_size(t->from_dtype), size = (int64_t)weft_dtype_size(t->layout->dtype);
     bool dense = !tile->loops || (tile->loops == 1 && tile->stride[1][0] == in);
     if (dense && t->from_dtype != WEFT_BOOL) {
@@ -145,14 +170,12 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
 {
     if (!p || !views)
         return error_set(WEFT_EINVAL, "weft_put: %s is NULL", p ? "views" : "the publisher");
-    if (step < 0 || (p->last >= 0 && step < p->last))
-        return error_set(WEFT_EINVAL,
-                         "weft_put: step %lld: steps are not negative and do not fall: the last one was %lld",
-                         (long long)step, (long long)p->last);
-    for (int i = 0; i < p->keep; i++)
-        if ((p->ring[i].state == PUBLISH_SHOWN || p->ring[i].state == PUBLISH_RETIRED) && p->ring[i].step >= step)
-            return error_set(WEFT_EINVAL, "weft_put: step %lld: step %lld is committed already", (long long)step,
-                             (long long)p->ring[i].step);
+    int refused = publish_check_step(p, "weft_put", step);
+    if (!refused && !p->keep)
+        refused = error_set(WEFT_EINVAL, "weft_put: set '%s' is published with lend: there is no memory to copy into",
+                            p->source.set);
+    if (refused)
+        return refused;
     int64_t begun = deadline_now();
     struct memory_tile *tiles = calloc(p->schema->n, sizeof *tiles);
     struct publish_ring *r = NULL;

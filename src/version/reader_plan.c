@@ -1,13 +1,14 @@
 #include "version/reader_plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/math.h"
 #include "base/text.h"
 #include "layout/layout.h"
+#include "version/reader_piece.h"
 
 /* ---- names ---- */
 
@@ -65,7 +66,8 @@ int reader_plan_check(const char *set, const struct schema *theirs, const struct
 
 /* ---- pieces ---- */
 
-int64_t reader_plan_holders(const weft_layout *l)
+/* Ranks that hold the same piece of a mesh: how many, and number k of them. */
+static int64_t count_holders(const weft_layout *l)
 {
     int64_t n = 1;
     for (int a = 0; a < l->naxes; a++)
@@ -73,7 +75,7 @@ int64_t reader_plan_holders(const weft_layout *l)
     return n;
 }
 
-int reader_plan_holder(const weft_layout *l, int64_t index, int64_t k)
+static int holder(const weft_layout *l, int64_t index, int64_t k)
 {
     for (int a = l->naxes - 1; a >= 0; a--)
         if (l->axis[a].role == LAYOUT_FREE) {
@@ -81,6 +83,19 @@ int reader_plan_holder(const weft_layout *l, int64_t index, int64_t k)
             k /= l->axis[a].size;
         }
     return mesh_rank(l, index);
+}
+
+int64_t reader_plan_holders(const struct reader_plan *p, const struct schema *theirs, size_t piece)
+{
+    const struct reader_piece *x = &p->pieces[piece];
+    return x->rank < 0 ? count_holders(theirs->v[x->theirs].layout) : (int64_t)x->ways;
+}
+
+int reader_plan_holder(const struct reader_plan *p, const struct schema *theirs, size_t piece, int64_t k, size_t *read)
+{
+    const struct reader_piece *x = &p->pieces[piece];
+    *read = x->rank < 0 ? piece : piece + (size_t)k;
+    return x->rank < 0 ? holder(theirs->v[x->theirs].layout, x->index, k) : x[k].rank;
 }
 
 /* Is this mesh position the first of the holders of its piece? */
@@ -92,22 +107,29 @@ static bool is_first(const weft_layout *l, int64_t index)
     return true;
 }
 
+static bool mesh_covered(const weft_layout *l, const bool *live, int *missing)
+{
+    for (int64_t x = 0; x < l->mesh; x++) {
+        weft_local local;
+        bool held = false;
+        *missing = mesh_rank(l, x);
+        if (!is_first(l, x) || weft_layout_local(l, *missing, &local) || !local.bytes)
+            continue;
+        for (int64_t k = 0; k < count_holders(l) && !held; k++)
+            held = live[holder(l, x, k)];
+        if (!held)
+            return false;
+    }
+    return true;
+}
+
 bool reader_plan_covered(const struct schema *theirs, const struct schema *mine, const bool *live, int *missing)
 {
     for (size_t i = 0; i < mine->n; i++) {
         const struct schema_tensor *t = schema_find(theirs, mine->v[i].from);
         const weft_layout *l = t ? t->layout : NULL;
-        for (int64_t x = 0; l && x < l->mesh; x++) {
-            weft_local local;
-            bool held = false;
-            *missing = mesh_rank(l, x);
-            if (!is_first(l, x) || weft_layout_local(l, *missing, &local) || !local.bytes)
-                continue;
-            for (int64_t k = 0; k < reader_plan_holders(l) && !held; k++)
-                held = live[reader_plan_holder(l, x, k)];
-            if (!held)
-                return false;
-        }
+        if (l && !(l->boxes ? reader_boxes_covered(l, live, missing) : mesh_covered(l, live, missing)))
+            return false;
     }
     return true;
 }
@@ -160,8 +182,7 @@ static int add_step(struct reader_plan *p, struct reader_piece *piece, struct re
                     const int64_t *mine)
 {
     struct memory_tile t = {.loops = 2 * src->ndim};
-    int64_t to = (int64_t)weft_dtype_size(dst->dtype), from = (int64_t)weft_dtype_size(src->dtype), size = from,
-            last = 0;
+    int64_t to = (int64_t)weft_dtype_size(dst->dtype), from = (int64_t)weft_dtype_size(src->dtype), size = from;
     *out = (struct reader_step){0};
     for (int d = src->ndim - 1; d >= 0; d--) {
         const struct pair_run *r = run[d];
@@ -173,82 +194,17 @@ static int add_step(struct reader_plan *p, struct reader_piece *piece, struct re
         t.stride[1][2 * d + 1] = from;
         out->to += r->b * to;
         out->from += r->a * from;
-        last += (r->n - 1) * r->astep * from + (r->len - 1) * from;
         to *= mine[d];
         from *= theirs[d];
     }
-    int64_t bytes = memory_tile_count(&t) * size;
-    memory_tile_merge(&t);
-    out->loops = t.loops;
-    int64_t *v = arena_alloc(&p->arena, (size_t)(3 * t.loops + 1) * sizeof *v);
-    if (!v)
-        return error_nomem();
-    memcpy(v, t.n, (size_t)t.loops * sizeof *v);
-    memcpy(v + t.loops, t.stride[0], (size_t)t.loops * sizeof *v);
-    memcpy(v + 2 * t.loops, t.stride[1], (size_t)t.loops * sizeof *v);
-    out->v = v;
-    piece->bytes += bytes;
-    piece->lo = min64(piece->lo, out->from);
-    piece->hi = max64(piece->hi, out->from + last + size);
-    return 0;
-}
-
-/* Marks the blocks that a step reads. Loops whose gaps are shorter than a block touch every block on their way. */
-static void mark(const struct reader_step *s, int64_t size, int64_t base, bool *blocks)
-{
-    int order[2 * WEFT_MAX_DIMS], inner = 0;
-    int64_t at[2 * WEFT_MAX_DIMS] = {0}, span = size;
-    const int64_t *n = s->v, *stride = s->v + 2 * s->loops;
-    for (int i = 0; i < s->loops; i++) {
-        int k = i;
-        for (; k > 0 && stride[order[k - 1]] > stride[i]; k--)
-            order[k] = order[k - 1];
-        order[k] = i;
-    }
-    for (; inner < s->loops && stride[order[inner]] - span < SCHEMA_BLOCK; inner++)
-        span = max64(span, (n[order[inner]] - 1) * stride[order[inner]] + span);
-    for (int d = inner;;) {
-        int64_t from = s->from;
-        for (int i = inner; i < s->loops; i++)
-            from += at[i] * stride[order[i]];
-        for (int64_t b = from / SCHEMA_BLOCK; b <= (from + span - 1) / SCHEMA_BLOCK; b++)
-            blocks[b - base] = true;
-        for (d = inner; d < s->loops && ++at[d] == n[order[d]]; d++)
-            at[d] = 0;
-        if (d == s->loops)
-            return;
-    }
-}
-
-static int list_runs(struct reader_plan *p, struct reader_piece *piece, int64_t size)
-{
-    int64_t base = piece->lo / SCHEMA_BLOCK, n = ceil_div(piece->hi, SCHEMA_BLOCK) - base;
-    bool *blocks = calloc((size_t)max64(n, 0) + 1, sizeof *blocks);
-    if (!blocks)
-        return error_nomem();
-    for (size_t i = 0; i < piece->nsteps; i++)
-        mark(&piece->steps[i], size, base, blocks);
-    for (int64_t b = 0; b < n; b++)
-        piece->nruns += blocks[b] && !blocks[b + 1];
-    struct reader_run *runs = arena_alloc(&p->arena, piece->nruns * sizeof *runs);
-    piece->runs = runs;
-    for (int64_t b = 0; b < n && runs; b++) {
-        if (!blocks[b])
-            continue;
-        *runs = (struct reader_run){.first = base + b};
-        while (blocks[b])
-            b++;
-        runs++->end = base + b;
-    }
-    free(blocks);
-    return piece->runs ? 0 : error_nomem();
+    return reader_piece_step(p, piece, &t, size, out);
 }
 
 /* The steps of one piece of the publisher: all combinations of one run for each dim. */
 static int add_piece(struct reader_plan *p, size_t tensor, size_t other, const weft_layout *src, const weft_layout *dst,
                      const struct meeting *m, const size_t *pick, const int64_t *mine)
 {
-    struct reader_piece piece = {.mine = tensor, .theirs = other, .lo = INT64_MAX};
+    struct reader_piece piece = {.mine = tensor, .theirs = other, .rank = -1, .ways = 1, .lo = INT64_MAX};
     int64_t theirs[WEFT_MAX_DIMS], inner;
     size_t at[WEFT_MAX_DIMS] = {0}, total = 1;
     const struct pair_run *run[WEFT_MAX_DIMS];
@@ -272,24 +228,11 @@ static int add_piece(struct reader_plan *p, size_t tensor, size_t other, const w
     }
     piece.steps = steps;
     piece.nsteps = total;
-    int err = list_runs(p, &piece, (int64_t)weft_dtype_size(src->dtype));
-    if (err)
-        return err;
-    if (p->n == p->cap) {
-        size_t cap = p->cap ? 2 * p->cap : 64;
-        struct reader_piece *v = realloc(p->pieces, cap * sizeof *v);
-        if (!v)
-            return error_nomem();
-        p->pieces = v;
-        p->cap = cap;
-    }
-    p->pieces[p->n++] = piece;
-    p->bytes += piece.bytes;
-    return 0;
+    return reader_piece_add(p, &piece, (int64_t)weft_dtype_size(src->dtype));
 }
 
-static int add_tensor(struct reader_plan *p, size_t tensor, size_t other, const weft_layout *src,
-                      const weft_layout *dst, int rank, struct arena *arena)
+static int add_mesh(struct reader_plan *p, size_t tensor, size_t other, const weft_layout *src, const weft_layout *dst,
+                    int rank, struct arena *arena)
 {
     struct meeting m[WEFT_MAX_DIMS];
     int64_t mine[WEFT_MAX_DIMS], inner, index = mesh_index(dst, rank);
@@ -318,17 +261,37 @@ static int add_tensor(struct reader_plan *p, size_t tensor, size_t other, const 
     }
 }
 
-int reader_plan_make(const struct schema *theirs, const struct schema *mine, int rank, struct reader_plan *out)
+int reader_plan_make(const struct schema *theirs, const struct schema *mine, int rank, bool packed,
+                     struct reader_plan *out)
 {
     struct arena arena = {0};
+    char list[ERROR_TEXT];
+    struct text text = text_start(list, sizeof list - 128);
+    size_t wrong = 0;
     int err = 0;
     *out = (struct reader_plan){0};
     for (size_t i = 0; i < mine->n && !err; i++) {
         const struct schema_tensor *t = schema_find(theirs, mine->v[i].from);
-        err = add_tensor(out, i, (size_t)(t - theirs->v), t->layout, mine->v[i].layout, rank, &arena);
+        const weft_layout *src = t->layout, *dst = mine->v[i].layout;
+        size_t other = (size_t)(t - theirs->v);
+        int64_t missing = 0;
+        if (src->boxes || dst->boxes)
+            err = reader_boxes(out, i, other, src, dst, rank, packed, &arena, &missing);
+        else
+            err = add_mesh(out, i, other, src, dst, rank, &arena);
+        if (err == WEFT_EUNSUPPORTED) {
+            char why[ERROR_TEXT];
+            snprintf(why, sizeof why, "%s", weft_errmsg());
+            err = error_set(err, "tensor '%.60s': %s", t->name, why);
+        }
+        if (missing)
+            text_printf(&text, "%s%lld of '%s'", wrong++ ? ", " : "", (long long)missing, t->name);
         arena_reset(&arena);
     }
     arena_free(&arena);
+    if (!err && wrong)
+        err = error_set(WEFT_EMISMATCH, "rank %d needs elements that no rank of the publisher holds: %s%s", rank, list,
+                        text.len >= text.cap ? " ..." : "");
     if (err)
         reader_plan_free(out);
     return err;

@@ -3,7 +3,12 @@
  * at.
  *
  * A piece is what one rank of the publisher holds of one tensor, as far as the reader needs it. Ranks that hold the
- * same piece are its holders; which of them is asked is decided for each fetch. */
+ * same piece are its holders; which of them is asked is decided for each fetch. In a mesh the holders have the piece at
+ * the same place. If a side is boxes, each holder has a piece of its own: of `ways` pieces in a row one is read.
+ *
+ *     reader_plan.c    names; two meshes; holders
+ *     reader_boxes.c   boxes
+ *     reader_piece.c   pieces and their blocks */
 #ifndef WEFT_VERSION_READER_PLAN_H
 #define WEFT_VERSION_READER_PLAN_H
 #include "memory/memory.h"
@@ -21,7 +26,9 @@ struct reader_run {
 };
 struct reader_piece {
     size_t mine, theirs;   /* tensors of the two schemas */
-    int64_t index;         /* the mesh position of its first holder */
+    int rank;              /* its only holder; -1: those of a mesh */
+    int64_t index;         /* rank -1: the mesh position of its first holder */
+    size_t ways;           /* this piece and those behind it that have the same elements; 0: an earlier one counts it */
     int64_t lo, hi, bytes; /* of the publisher's array: the range that is touched, and how many bytes in it */
     const struct reader_step *steps;
     size_t nsteps;
@@ -37,12 +44,15 @@ struct reader_plan {
 
 /* Compares names, shapes and dtypes. WEFT_EMISMATCH: the text lists what does not fit. */
 int reader_plan_check(const char *set, const struct schema *theirs, const struct schema *mine, bool only);
-int reader_plan_make(const struct schema *theirs, const struct schema *mine, int rank, struct reader_plan *out);
+/* packed: the reader's tensors that are boxes are staged packed (packed.h), otherwise as in its own buffers.
+ * WEFT_EMISMATCH: the publisher has no element for some that the reader needs. */
+int reader_plan_make(const struct schema *theirs, const struct schema *mine, int rank, bool packed,
+                     struct reader_plan *out);
 void reader_plan_free(struct reader_plan *p);
 
-/* The ranks that hold a piece of a layout: how many, and number k of them. */
-int64_t reader_plan_holders(const weft_layout *l);
-int reader_plan_holder(const weft_layout *l, int64_t index, int64_t k);
+/* The ranks that hold a piece whose `ways` is not 0: how many, and number k of them; *read: the piece to read there. */
+int64_t reader_plan_holders(const struct reader_plan *p, const struct schema *theirs, size_t piece);
+int reader_plan_holder(const struct reader_plan *p, const struct schema *theirs, size_t piece, int64_t k, size_t *read);
 /* Is every piece of every tensor that the reader's list has held by a live rank? *missing is a rank whose part is not.
  */
 bool reader_plan_covered(const struct schema *theirs, const struct schema *mine, const bool *live, int *missing);

@@ -7,21 +7,21 @@
 #include "base/blake2s.h"
 #include "base/error.h"
 #include "base/math.h"
+#include "layout/box_json.h"
 #include "layout/layout.h"
+#include "version/packed.h"
 #include "version/record.h"
 
 #define MAGIC "weft-lay"
-#define HEAD 12   /* magic[8], number of tensors[4] */
-#define LENGTHS 8 /* of the name and of the layout's text, 4 bytes each */
-#define TEXT_MAX ((size_t)1 << 20)
+#define HEAD 12                     /* magic[8], number of tensors[4] */
+#define LENGTHS 8                   /* of the name and of the layout's text, 4 bytes each */
+#define TEXT_MAX ((size_t)64 << 20) /* of a layout's text: a list of boxes may be long */
 
 /* ---- what can be published ---- */
 
 static int check_layout(const char *call, const char *name, const weft_layout *l)
 {
     bool ghosts = false;
-    if (l->boxes)
-        return error_set(WEFT_EUNSUPPORTED, "%s: tensor '%s': a layout of boxes cannot be on the bus yet", call, name);
     for (int d = 0; d < l->ndim; d++)
         ghosts = ghosts || l->dim[d].lo || l->dim[d].hi;
     if (l->nfolds || ghosts)
@@ -63,6 +63,9 @@ static int write_bytes(struct schema *s)
     size_t size = HEAD, len;
     for (size_t i = 0; i < s->n; i++) {
         weft_layout_format(s->v[i].layout, NULL, 0, &len);
+        if (len > TEXT_MAX)
+            return error_set(WEFT_EUNSUPPORTED, "tensor '%s': the text of its layout has %zu bytes: %zu is the most",
+                             s->v[i].name, len, TEXT_MAX);
         size += LENGTHS + strlen(s->v[i].name) + len;
     }
     if (size > SCHEMA_BYTES_MAX)
@@ -183,7 +186,9 @@ static int load_one(struct schema *s, const char *source, const unsigned char *b
     char *layout = text + lengths[0] + 1;
     memcpy(layout, bytes + *at + lengths[0], lengths[1]);
     layout[lengths[1]] = 0;
-    int err = weft_layout_parse(layout, &l);
+    /* write_bytes writes no JSON: a peer that sends it can only want memory, which JSON takes much of. */
+    int err = box_json_is(layout) ? error_set(WEFT_EMISMATCH, "%s: its list of tensors is damaged", source)
+                                  : weft_layout_parse(layout, &l);
     if (!err)
         err = add(s, source, text, l);
     free(text);
@@ -245,19 +250,25 @@ struct schema_tensor *schema_find(const struct schema *s, const char *name)
 
 /* ---- parts ---- */
 
-int schema_part(const struct schema *s, int rank, struct schema_part *out)
+int schema_part(const struct schema *s, int rank, bool loose, struct schema_part *out)
 {
     *out = (struct schema_part){.v = calloc(s->n, sizeof *out->v), .n = s->n};
     if (!out->v)
         return error_nomem();
     for (size_t i = 0; i < s->n; i++) {
+        const weft_layout *l = s->v[i].layout;
         weft_local local;
-        int err = weft_layout_local(s->v[i].layout, rank, &local);
+        int err = weft_layout_local(l, rank, &local);
         if (err)
             return err;
+        if (l->boxes && !loose)
+            local.bytes = packed_count(l, rank) * (int64_t)weft_dtype_size(l->dtype);
+        if (local.bytes > SCHEMA_PART_MAX - out->bytes)
+            return error_set(WEFT_EUNSUPPORTED, "tensor '%s': rank %d has more than %lld bytes of the set",
+                             s->v[i].name, rank, (long long)SCHEMA_PART_MAX);
         out->v[i] = (struct schema_place){out->bytes, local.bytes, out->blocks};
         out->blocks += (size_t)ceil_div(local.bytes, SCHEMA_BLOCK);
-        out->bytes += ceil_div(local.bytes, SCHEMA_ALIGN) * SCHEMA_ALIGN; /* at most the set's bytes and some */
+        out->bytes += ceil_div(local.bytes, SCHEMA_ALIGN) * SCHEMA_ALIGN;
     }
     return 0;
 }

@@ -4,7 +4,8 @@
  * the tensors are cut. `layouts` is of the schema's bytes, which also have the layouts. Ranks of one publisher have the
  * same bytes, so whoever has them knows where each tensor is in each rank's part, and no rank has to tell.
  *
- * A part is what one rank holds: its dense local arrays one behind the other, each aligned to SCHEMA_ALIGN. An array is
+ * A part is what one rank holds: its dense local arrays, or packed boxes, one behind the other, each aligned to
+ * SCHEMA_ALIGN. An array is
  * cut into blocks of SCHEMA_BLOCK bytes; the last one is shorter. Each block has a digest. A block is the unit that is
  * checked, so it is also what crosses between hosts: a reader that needs one element of it takes all of it. */
 #ifndef WEFT_VERSION_SCHEMA_H
@@ -56,7 +57,8 @@ struct schema_part {
     int64_t bytes;
     size_t blocks;
 };
-int schema_part(const struct schema *s, int rank, struct schema_part *out);
+/* Tensors whose layout is boxes are packed (packed.h), unless `loose`: then they are as the rank's own buffers. */
+int schema_part(const struct schema *s, int rank, bool loose, struct schema_part *out);
 /* The tensor that a block of the part belongs to; *at and *bytes: the block's bytes of the part. */
 size_t schema_block(const struct schema_part *p, size_t block, int64_t *at, int64_t *bytes);
 void schema_part_free(struct schema_part *p);

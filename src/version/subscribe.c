@@ -59,6 +59,7 @@ static void free_subscriber(weft_subscriber *s)
 {
     struct error_text kept;
     error_keep(&kept);
+    job_metrics_lag_end(&s->bus->metrics, &s->lag);
     bus_relay_leave(s->relay);
     directory_unwatch(s->watch);
     directory_close(s->directory);
@@ -91,7 +92,7 @@ static int begin(weft_subscriber *s, const weft_bus_tensor *tensors, size_t n)
     if (!err && s->ranks > WEFT_BUS_SWAP_RANKS)
         err = error_set(WEFT_EUNSUPPORTED, "weft_subscribe: a comm of %d ranks: %d is the most", s->ranks,
                         WEFT_BUS_SWAP_RANKS);
-    return err ? err : schema_part(s->mine, s->rank, &s->part);
+    return err ? err : schema_part(s->mine, s->rank, !s->packed, &s->part);
 }
 
 /* The caller's arrays. */
@@ -102,11 +103,11 @@ static int take_arrays(weft_subscriber *s, const weft_view *views)
         return error_nomem();
     for (size_t i = 0; i < s->mine->n; i++) {
         const weft_view *v = &views[i];
-        const char *wrong = v->memory != WEFT_MEMORY_HOST           ? "is not in host memory"
-                            : v->strides                            ? "has strides"
-                            : v->reserved[0] || v->reserved[1]      ? "has reserved words"
-                            : !v->data                              ? "is NULL"
-                            : v->bytes < (size_t)s->part.v[i].bytes ? "is too small"
+        const char *wrong = v->memory != WEFT_MEMORY_HOST              ? "is not in host memory"
+                            : v->strides                               ? "has strides"
+                            : v->reserved[0] || v->reserved[1]         ? "has reserved words"
+                            : !v->data                                 ? "is NULL"
+                            : v->bytes < (size_t)subscribe_bytes(s, i) ? "is too small"
                             : (uintptr_t)v->data % weft_dtype_size(s->mine->v[i].layout->dtype) ? "is not aligned"
                                                                                                 : NULL;
         if (!s->part.v[i].bytes)
@@ -158,6 +159,7 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
     pthread_condattr_destroy(&attr);
     s->arrived = o.arrived;
     s->direct = o.direct;
+    s->packed = o.into && !o.direct;
     err = begin(s, tensors, n);
     if (!err && o.direct && !o.into)
         err = error_set(WEFT_EINVAL, "weft_subscribe: direct is for arrays of the caller, and there are none");
@@ -179,8 +181,10 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
         err = name_group(s);
     if (err)
         free_subscriber(s);
-    else
+    else {
+        job_metrics_lag_begin(&b->metrics, &s->lag, s->set);
         *out = s;
+    }
     return err;
 }
 
@@ -214,6 +218,15 @@ int subscribe_idle(weft_subscriber *s, const char *call)
 }
 
 /* ---- memory ---- */
+
+int64_t subscribe_bytes(const weft_subscriber *s, size_t i)
+{
+    const weft_layout *l = s->mine->v[i].layout;
+    weft_local local;
+    if (!s->packed || !l->boxes)
+        return s->part.v[i].bytes;
+    return weft_layout_local(l, s->rank, &local) ? 0 : local.bytes;
+}
 
 unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_buffer *b, size_t i)
 {
@@ -403,7 +416,7 @@ int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes
     const weft_subscriber *s = p->subscriber;
     *data = !at->bytes ? NULL : s->into ? s->into[i] : p->buffer->data + at->at;
     if (bytes)
-        *bytes = at->bytes;
+        *bytes = subscribe_bytes(s, i);
     return 0;
 }
 
@@ -445,14 +458,13 @@ int weft_subscriber_explain(weft_subscriber *s, bool json, char *buf, size_t cap
                     s->mine->n);
     for (size_t i = 0; i < s->nsources; i++) {
         const struct subscribe_source *o = &s->sources[i];
-        const char *way = o->local ? "mapped" : "tcp";
         if (json) {
             text_printf(&t, "%s{\"rank\": %d, \"job\": ", i ? ", " : "", o->rank);
             text_json(&t, o->job);
-            text_printf(&t, ", \"way\": \"%s\", \"pieces\": %zu, \"bytes\": %lld}", way, o->pieces,
+            text_printf(&t, ", \"way\": \"%s\", \"pieces\": %zu, \"bytes\": %lld}", o->way, o->pieces,
                         (long long)o->bytes);
         } else
-            text_printf(&t, "  rank %d of publisher %s (%s): %lld bytes in %zu pieces\n", o->rank, o->job, way,
+            text_printf(&t, "  rank %d of publisher %s (%s): %lld bytes in %zu pieces\n", o->rank, o->job, o->way,
                         (long long)o->bytes, o->pieces);
     }
     if (json)

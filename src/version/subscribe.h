@@ -23,7 +23,8 @@ struct subscribe_buffer {
 /* What the last verify or fetch has found about one rank of the publisher. */
 struct subscribe_source {
     int rank;
-    bool local;
+    bool local;      /* on this host */
+    const char *way; /* "mapped", "relay", "socket" or "tcp" */
     char job[WEFT_BUS_NAME + 1];
     size_t pieces;
     int64_t bytes;
@@ -49,14 +50,16 @@ struct weft_subscriber {
     int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
     void **into; /* the caller's arrays, by tensor; NULL: versions live in the buffers */
     bool direct; /* fetch writes into them */
+    bool packed; /* tensors that are boxes are staged packed, for swap to copy them into the arrays (packed.h) */
     struct schema *mine;
-    struct schema_part part;
-    struct schema *theirs; /* NULL: none was seen yet */
+    struct schema_part part; /* as it is staged */
+    struct schema *theirs;   /* NULL: none was seen yet */
     struct reader_plan plan;
     struct directory *directory; /* of the watch; NULL: not opened yet */
     struct directory_watch *watch;
     /* The keys of this job's ranks are readers/GROUP/RANK and readers/GROUP/decided. */
     char group[SUBSCRIBE_GROUP];
+    struct job_metrics_lag lag;
     int64_t count;    /* fetches, the same on all ranks */
     int64_t begun;    /* when the version was chosen that is being read */
     int64_t revision; /* of this rank's key, when it had staged */
@@ -84,6 +87,7 @@ struct weft_subscriber {
 
 /* Refuses a call while a fetch runs in the background. */
 int subscribe_idle(weft_subscriber *s, const char *call);
+int64_t subscribe_bytes(const weft_subscriber *s, size_t i); /* of the rank's own array of tensor i */
 /* Where tensor i is staged in a buffer. */
 unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_buffer *b, size_t i);
 /* Keeps new pins away and waits until all are given back; subscribe_write_end lets them come again. */

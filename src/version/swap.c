@@ -19,6 +19,7 @@
 
 #include "base/math.h"
 #include "rendezvous/deadline.h"
+#include "version/packed.h"
 #include "version/subscribe.h"
 #include "weft/collective.h"
 
@@ -120,12 +121,26 @@ static enum outcome look(weft_subscriber *s, const weft_epoch_step *v, int64_t u
 
 /* ---- the call ---- */
 
+/* What is in no box stays as it is: there may be another tensor. */
+static void write_boxes(const weft_layout *l, int rank, unsigned char *to, const unsigned char *from)
+{
+    int64_t size = (int64_t)weft_dtype_size(l->dtype);
+    for (struct packed_walk w = packed_begin(l, rank); packed_next(&w);) {
+        struct memory_tile t = packed_tile(&w, 1, size, size);
+        memory_copy(&t, to + w.loose * size, l->dtype, from + w.packed * size, l->dtype);
+    }
+}
+
 /* Into the caller's arrays, while there are no pins. */
 static void write_arrays(const weft_subscriber *s, const struct subscribe_buffer *b)
 {
-    for (size_t i = 0; i < s->mine->n; i++)
-        if (s->part.v[i].bytes)
-            memcpy(s->into[i], b->data + s->part.v[i].at, (size_t)s->part.v[i].bytes);
+    for (size_t i = 0; i < s->mine->n; i++) {
+        const unsigned char *from = b->data + s->part.v[i].at;
+        if (s->part.v[i].bytes && s->mine->v[i].layout->boxes)
+            write_boxes(s->mine->v[i].layout, s->rank, s->into[i], from);
+        else if (s->part.v[i].bytes)
+            memcpy(s->into[i], from, (size_t)s->part.v[i].bytes);
+    }
 }
 
 static int change(weft_subscriber *s, enum outcome o, const char *why)
@@ -235,6 +250,6 @@ int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns)
     int err = swap_checked(s, v, timeout_ns);
     job_metrics_call(&s->bus->metrics, JOB_METRICS_SWAP, err, deadline_now() - begun);
     if (!err)
-        job_metrics_live(&s->bus->metrics, v->step);
+        job_metrics_live(&s->bus->metrics, &s->lag, v);
     return err;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "support/suite.h"
+#include "version/reader_plan.h"
 #include "version/record.h"
 #include "version/schema.h"
 
@@ -36,7 +37,7 @@ static void same_again(void **state)
     struct schema_part part;
     int64_t bytes = 0;
     for (int r = 0; r < 4; r++) {
-        assert_int_equal(schema_part(again, r, &part), 0);
+        assert_int_equal(schema_part(again, r, false, &part), 0);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(part.v[i].at % SCHEMA_ALIGN, 0);
             bytes += part.v[i].bytes;
@@ -71,6 +72,85 @@ static void damaged(void **state)
     schema_free(s);
 }
 
+/* Boxes of a peer: whatever its bytes say, they are refused, or a plan is made of them without a stumble. */
+static void plan_with(const struct schema *theirs, const struct schema *mine)
+{
+    bool live[64] = {false, true};
+    int missing;
+    struct reader_plan plan;
+    struct schema_part part;
+    for (int r = 0; r < 3; r++) {
+        int err = schema_part(theirs, r, false, &part);
+        schema_part_free(&part);
+        if (err)
+            return;
+    }
+    if (reader_plan_check("set", theirs, mine, true))
+        return;
+    if (theirs->ranks <= 64)
+        reader_plan_covered(theirs, mine, live, &missing);
+    for (int packed = 0; packed < 2; packed++)
+        if (!reader_plan_make(theirs, mine, 0, packed, &plan))
+            reader_plan_free(&plan);
+}
+
+static struct schema *boxes_of(const char *text)
+{
+    weft_layout *l;
+    struct schema *s;
+    assert_int_equal(weft_layout_parse(text, &l), 0);
+    assert_int_equal(schema_make("test", &(weft_bus_tensor){.name = "w", .layout = l}, 1, &s), 0);
+    weft_layout_free(l);
+    return s;
+}
+
+static void boxes_of_a_peer(void **state)
+{
+    (void)state;
+    static const char others[] = "0123456789,:;[]{}()=+@x/ f";
+    struct schema *mine = boxes_of("i32[6,4] @{0: [3:6,:] [0:3,:]=20(1,3)}"), *out;
+    struct schema *s = boxes_of("i32[6,4] @{0: [0:3,:]; 1: [0:3,:]=0(1,3); 2: [2:6,:]} +overlaps");
+    unsigned char *bytes = malloc(s->size);
+    for (size_t i = 0; i < s->size; i++)
+        for (const char *c = others; *c; c++) {
+            memcpy(bytes, s->bytes, s->size);
+            bytes[i] = (unsigned char)*c;
+            if (schema_load("test", bytes, s->size, &out))
+                continue;
+            plan_with(out, mine);
+            schema_free(out);
+        }
+    free(bytes);
+    schema_free(s);
+    schema_free(mine);
+}
+
+/* A short text with very many boxes, and a form that takes much memory. */
+static void memory_for_a_peer_is_limited(void **state)
+{
+    (void)state;
+    struct schema *s = boxes_of("i8[1000000000/x:1] @x2"), *mine = boxes_of("i8[1000000000] @{0: [:]}"), *out;
+    struct reader_plan plan;
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(reader_plan_make(k ? mine : s, k ? s : mine, 0, true, &plan), WEFT_EUNSUPPORTED);
+        assert_non_null(strstr(weft_errmsg(), "tensor 'w': "));
+        assert_non_null(strstr(weft_errmsg(), "has more than 4194304 boxes"));
+    }
+    schema_free(s);
+    schema_free(mine);
+    static const char json[] =
+        "{\"dtype\": \"i8\", \"shape\": [4], \"boxes\": [{\"rank\": 0, \"at\": [0], \"len\": [4]}]}";
+    s = boxes_of(json);
+    const uint32_t lengths[2] = {1, sizeof json - 1};
+    unsigned char bytes[21 + sizeof json];
+    memcpy(bytes, s->bytes, 12);
+    memcpy(bytes + 12, lengths, 8);
+    bytes[20] = 'w';
+    memcpy(bytes + 21, json, sizeof json - 1);
+    assert_int_equal(schema_load("test", bytes, 21 + sizeof json - 1, &out), WEFT_EMISMATCH);
+    schema_free(s);
+}
+
 static void records(void **state)
 {
     (void)state;
@@ -99,6 +179,7 @@ static void records(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_again), cmocka_unit_test(damaged),
-                                       cmocka_unit_test(records)};
+                                       cmocka_unit_test(boxes_of_a_peer),
+                                       cmocka_unit_test(memory_for_a_peer_is_limited), cmocka_unit_test(records)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -6,6 +6,7 @@
 
 #include "bus/directories.h"
 #include "memory/memory.h"
+#include "version/bus.h"
 #include "weft/bus.h"
 
 #define N 3
@@ -20,6 +21,19 @@ static inline weft_bus *open_bus(const char *job)
     o.job = job;
     fine(weft_bus_open(directories_url(), &o, &b));
     return b;
+}
+
+/* A bus whose publishers serve other hosts, and one that is on the same host, or believes to be on another one. */
+static inline void open_two(bool apart, weft_bus **here, weft_bus **there)
+{
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    o.token = PUBLISH_TOKEN;
+    o.job = "here";
+    o.listen = "127.0.0.1:0";
+    fine(weft_bus_open(directories_url(), &o, here));
+    *there = open_bus("there");
+    if (apart)
+        (*there)->host[0] = 'x';
 }
 
 struct set {

@@ -14,24 +14,12 @@
 #include "version/part_link.h"
 #include "version/version_kit.h"
 
-/* A bus whose publishers serve other hosts, and one that believes to be on another host. */
-static void open_hosts(weft_bus **here, weft_bus **there)
-{
-    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
-    o.token = PUBLISH_TOKEN;
-    o.job = "here";
-    o.listen = "127.0.0.1:0";
-    fine(weft_bus_open(directories_url(), &o, here));
-    *there = open_bus("there");
-    (*there)->host[0] = 'x';
-}
-
 static void other_host(void **state)
 {
     (void)state;
     weft_bus *a, *b;
     weft_epoch_step v;
-    open_hosts(&a, &b);
+    open_two(true, &a, &b);
     weft_publisher *p = publish(a, "hosts", NULL), *silent = publish(b, "silent", NULL);
     weft_subscriber *s = subscribe(b, "hosts", NULL), *vain = subscribe(a, "silent", NULL);
     for (int64_t step = 1; step < 4; step++) {
@@ -43,7 +31,7 @@ static void other_host(void **state)
     char text[1024];
     size_t n;
     fine(weft_subscriber_explain(s, true, text, sizeof text, &n));
-    assert_non_null(strstr(text, "\"way\": \"tcp\""));
+    assert_non_null(strstr(text, "\"way\": \"relay\""));
     commit(p, 4);
     assert_true(flip(3001) > 0); /* digests hold between hosts, too */
     assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_EMISMATCH);
@@ -72,7 +60,7 @@ static void other_host_blocks(void **state)
     weft_pin *pin;
     const void *data;
     int64_t bytes, n = 0;
-    open_hosts(&a, &b);
+    open_two(true, &a, &b);
     fine(weft_layout_parse("f32[3000,1000] @x1", &l[0]));
     fine(weft_layout_parse("bf16[3000,1000/x] @x2", &l[1]));
     fine(weft_publish(a, "blocks", &(weft_bus_tensor){.name = "w", .layout = l[0]}, 1, NULL, &p));
@@ -113,7 +101,7 @@ static void strangers(void **state)
     weft_bus *a, *b;
     struct address at;
     weft_epoch_step v;
-    open_hosts(&a, &b);
+    open_two(true, &a, &b);
     weft_publisher *p = publish(a, "strangers", NULL);
     weft_subscriber *s = subscribe(b, "strangers", NULL), *near = subscribe(a, "strangers", NULL);
     commit(p, 1);

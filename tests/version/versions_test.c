@@ -334,6 +334,10 @@ static void wrong_digest(void **state)
     assert_int_equal(flip(1001), 2);
     assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_EMISMATCH);
     says("version 1.2: tensor 'model.embed', block 0 of rank 0 of publisher liar: the digest is wrong");
+    char metrics[8192];
+    size_t len;
+    fine(weft_bus_metrics(b, metrics, sizeof metrics, &len));
+    assert_non_null(strstr(metrics, "weft_bus_failed_total{call=\"check\"} 1\n"));
     compare(s, 1);
     weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
     o.no_check = true;
