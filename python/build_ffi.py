@@ -44,6 +44,7 @@ int weft_python_runs(weft_exec *x, int64_t runs, int64_t *ns);
 void *weft_python_dlpack(uintptr_t owner, bool versioned, void *data, int device, int code, int bits, int ndim, const int64_t *shape);
 void weft_python_capsule_end(void *capsule);
 extern "Python" void weft_python_done(void *arg, int err);
+extern "Python" void weft_python_log(void *arg, const weft_log_record *r);
 extern "Python" int weft_python_progress(void *arg, int64_t done, int64_t size);
 extern "Python" int weft_python_arrived(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
 extern "Python" void *weft_python_buffer(void *arg, int from, const void *meta, size_t meta_bytes, size_t bytes);

@@ -41,6 +41,7 @@ from ._info import Info, algorithms, info, transports
 from ._info import version as _version
 from ._jax import from_jax, jax_array, jax_local
 from ._layout import Box, Dim, Fold, Layout, Local, Split, boxes, layout
+from ._log import log_to
 from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, collective, load, lower
 from ._spawn import spawn
 from ._state import bind_state
@@ -115,6 +116,7 @@ __all__ = [
     "boxes",
     "layout",
     "load",
+    "log_to",
     "lower",
     "open",
     "reshard_checkpoint",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -318,6 +319,8 @@ def memory_for(array: Optional[Any], which: Layout, rank: int, what: str, write:
         return None
     if memory.dtype == _dtypes.bits_of(dtype):
         memory = memory._replace(dtype=dtype)
+    if which._desc.boxes and memory.dense and math.prod(memory.shape) >= local.elements:  # a flat buffer, whatever its shape is
+        memory = memory._replace(shape=local.shape, strides=(memory.itemsize,) * len(local.shape))
     if memory.dtype != dtype or memory.shape != local.shape:
         here = f"{dtype} {local.shape}" if local.holds else "nothing"
         raise ArrayError(f"{what}: the array is {memory}, the layout has {here} here{_advice(memory, which, local, write)}")

@@ -243,9 +243,10 @@ class Bus(Closing):
         ranks: int = 0,
         comm: "Optional[Comm]" = None,
         run: Optional[str] = None,
-        keep: int = 2,
+        keep: Optional[int] = None,
         slow: str = "refuse",
         digest: bool = True,
+        lend: bool = False,
         timeout: Optional[float] = None,
         rank_of: Optional[Callable[[Any], int]] = None,
     ) -> "Publisher":
@@ -254,7 +255,8 @@ class Bus(Closing):
         ``layouts`` has a layout for each tensor of the set: a text, a DTensor, a sharded jax.Array, or, where there is one rank, any
         array. ``dtype`` publishes all floating tensors as that type: arrays are cast when they are put. A pair (array, layout) says
         both for one tensor: arrays of that type are put, and the layout is published. With several ranks there is a ``comm`` of them, or each gives its ``rank`` of ``ranks`` and a name ``run``
-        that all ranks of this start have in common and no other start has. Memory is ``keep`` times what the rank holds. With
+        that all ranks of this start have in common and no other start has. Memory is ``keep`` times what the rank holds (2 times by default;
+        with ``lend`` none: versions are lent only). With
         ``slow="wait"``, put waits for readers of the oldest version; otherwise it raises BusyError if all versions are being read.
         """
         given = _names(layouts, "publish")
@@ -268,8 +270,8 @@ class Bus(Closing):
             which = {n: _cast(w, to) if w.dtype.startswith(("f", "bf")) else w for n, w in which.items()}
         opts = ffi.new("weft_publish_opts *")
         opts.size = ffi.sizeof("weft_publish_opts")
-        opts.rank, opts.ranks, opts.keep = here, ranks if comm is None else 0, keep
-        opts.wait, opts.no_digest = _SLOW[slow], not digest
+        opts.rank, opts.ranks, opts.keep = here, ranks if comm is None else 0, keep or 0
+        opts.wait, opts.no_digest, opts.lend = _SLOW[slow], not digest, lend
         opts.timeout_ns = _timeout(timeout, 0)
         chars = ffi.new("char[]", run.encode()) if run is not None else ffi.NULL
         opts.run = chars
@@ -292,6 +294,8 @@ class Bus(Closing):
         arrived: Optional[Callable[[Version, str, Any], Any]] = None,
         into: Optional[Mapping[str, Any]] = None,
         direct: bool = False,
+        alone: bool = False,
+        delta: bool = True,
         rank_of: Optional[Callable[[Any], int]] = None,
     ) -> "Subscriber":
         """Says which tensors of a set this job wants, and how it holds them. The set need not be published yet.
@@ -306,11 +310,16 @@ class Bus(Closing):
         ``into`` has an array for each tensor, where versions are to live: swap copies into them, when all ranks have staged and checked the
         version, and waits until no pin is held. With ``direct``, fetch writes into them at once, without memory to stage; :meth:`Subscriber.use` is
         then refused until a fetch was whole and is swapped.
+
+        Data of another host is pulled once for all readers of this host, as changed elements where that is shorter. ``alone`` pulls for this rank only, with less
+        memory and more traffic; without ``delta`` it is pulled whole.
+
+        A tensor whose layout is boxes has a flat array. As an array of ``into`` it may be of any shape, dense, and longer than the boxes reach, and
+        several tensors may be in one: only the elements of their boxes are written. Such a tensor arrives as its boxes alone, one behind the other.
         """
         given = _names(layouts, "subscribe")
         here = comm.rank if comm is not None else rank
-        alone = comm is None
-        which = {n: _layout_of(n, v, alone, rank_of) for n, v in given.items()}
+        which = {n: _layout_of(n, v, comm is None, rank_of) for n, v in given.items()}
         known = dict(aliases or {})
         strange = sorted(set(known) - set(which))
         if strange:
@@ -320,6 +329,7 @@ class Bus(Closing):
         opts = ffi.new("weft_subscribe_opts *")
         opts.size = ffi.sizeof("weft_subscribe_opts")
         opts.rank, opts.only, opts.no_check = here, only, not digest
+        opts.alone, opts.no_delta = alone, not delta
         if comm is not None:
             opts.comm = comm._open().ptr
         keep: Any = None
@@ -396,19 +406,41 @@ class Publisher(Closing):
         """Which start of a publisher of this set this is."""
         return int(lib.weft_publisher_epoch(self._handle.get()))
 
-    def put(self, step: int, arrays: Mapping[str, Any]) -> None:
-        """Copies this rank's part of every tensor into memory of the bus, and casts it. The arrays are free on return."""
+    def _views(self, call: str, arrays: Mapping[str, Any]) -> Tuple[Any, Any]:
         missing = [n for n in self._layouts if n not in arrays]
         strange = [n for n in arrays if n not in self._layouts]
         if strange or any(self._layouts[n].local(self.rank).elements for n in missing):
-            raise InvalidError(f"put: {_differences(missing, strange)}")
+            raise InvalidError(f"{call}: {_differences(missing, strange)}")
         memories = []
         for name, which in self._layouts.items():
             array = _local(arrays[name], self._rank_of) if name in arrays else None
             fits = _cast(which, self._dtypes[name]) if self._dtypes[name] != which.dtype else which
-            memories.append(memory_for(array, fits, self.rank, f"put {name!r}", False))
-        views, _keep = views_of(memories)
+            memories.append(memory_for(array, fits, self.rank, f"{call} {name!r}", False))
+        views, keep = views_of(memories)
+        return views, (keep, memories)
+
+    def put(self, step: int, arrays: Mapping[str, Any]) -> None:
+        """Copies this rank's part of every tensor into memory of the bus, and casts it. The arrays are free on return."""
+        views, _keep = self._views("put", arrays)
         check(lib.weft_put(self._handle.get(), step, views))
+
+    @contextmanager
+    def lend(self, step: int, arrays: Mapping[str, Any], meta: Any = None, wait: float = 0) -> Iterator[bool]:
+        """Publishes the arrays where they are, without a copy, until the ``with`` block ends: ``with pub.lend(step, arrays): ...``.
+
+        They are dense and of the published type, and are not written to in the block. The version is committed when it begins; the
+        value is what :meth:`commit` returns. At its end the version goes: readers that have begun may end within ``wait`` seconds, others look for another version.
+        """
+        views, _keep = self._views("lend", arrays)
+        limit = nanoseconds(wait)  # a value that is none is refused before anything is lent
+        check(lib.weft_lend(self._handle.get(), step, views))
+        try:
+            yield self.commit(step, meta)
+        finally:
+            if self._handle.ptr is not None:
+                code = lib.weft_lend_end(self._handle.ptr, limit)
+                if code != lib.WEFT_ETIMEOUT:  # readers that were not done are no fault of the lender
+                    check(code)
 
     def commit(self, step: int, meta: Any = None) -> bool:
         """Makes the version visible when all ranks have committed it; whether this call has done that. ``meta`` is anything that
@@ -536,7 +568,8 @@ def weft_python_arrived(arg: Any, version: Any, i: int, data: Any, size: int) ->
     if call.arrived is not None:
         name = call.names[i]
         which = call.layouts[name]
-        array = array_at(call, int(ffi.cast("uintptr_t", data)), which.dtype, which.local(call.rank).shape, call.torch)
+        shape = (size // _dtypes.size_of(which.dtype),) if which._desc.boxes else which.local(call.rank).shape
+        array = array_at(call, int(ffi.cast("uintptr_t", data)), which.dtype, shape, call.torch)
         if isinstance(array, np.ndarray):
             array.flags.writeable = False
         call.tell(call.arrived, _version(version), name, array)

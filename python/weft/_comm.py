@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, List, Mapping, Optional,
 from ._arrays import array_at
 from ._collectives import Collectives
 from ._device import device_array, device_number
-from ._errors import InvalidError, check
+from ._errors import InvalidError, check, filled
 from ._layout import Layout, layout
 from ._plan import Machine
 from ._weft import ffi, lib
@@ -215,6 +215,13 @@ class Comm(Collectives, Closing):
         out = ffi.new("weft_comm **")
         check(lib.weft_comm_split(handle.ptr, ffi.new("int[]", group), len(group), out))
         return None if out[0] == ffi.NULL else Comm(CommHandle(out[0], handle.threaded, handle.deadline))
+
+    def metrics(self) -> str:
+        """What this rank has done on the comm, as OpenMetrics text: runs, bytes by way and host, staging memory, failures.
+
+        Times of runs and waits are in it only if WEFT_METRICS was set when the comm was opened."""
+        handle = self._open()
+        return filled(lambda *room: lib.weft_comm_metrics_text(handle.ptr, *room)).decode()
 
     def survivors(self) -> List[int]:
         """The ranks that are left after a rank has died (PeerError), in ascending order: the same list on all of them.

@@ -156,8 +156,10 @@ def check(code: int) -> None:
 def filled(call: Any) -> bytes:
     """What a function of weft.h fills a buffer with: call(buf, cap, len) -> code."""
     size = ffi.new("size_t *")
-    check(call(ffi.NULL, 0, size))
-    room = size[0] + 1
-    buf = ffi.new("char[]", room)
+    room, buf = 0, ffi.NULL
     check(call(buf, room, size))
+    while size[0] >= room:  # texts such as metrics may have grown since
+        room = size[0] + 1
+        buf = ffi.new("char[]", room)
+        check(call(buf, room, size))
     return bytes(ffi.buffer(buf, size[0]))

@@ -202,6 +202,10 @@ class Layout:
         check(lib.weft_layout_boxed(self._ptr, out))
         return Layout(out[0])
 
+    def json(self) -> str:
+        """Boxes as JSON, which :func:`weft.layout` reads, too. A mesh is refused."""
+        return filled(lambda buf, cap, n: lib.weft_layout_json(self._ptr, buf, cap, n)).decode()
+
     def permute(self, *order: int) -> "Layout":
         """Boxes of the tensor with its dims in this order, as numpy.transpose has it; the buffers stay as they are."""
         if sorted(order) != list(range(self._desc.ndim)):

@@ -524,3 +524,74 @@ def _publish_dtensor(comm, url):
 def test_dtensors(url):
     pytest.importorskip("torch")
     weft.spawn(_publish_dtensor, 2, url, method="forkserver")
+
+
+def test_boxes(url):
+    """A trainer by rows, an engine that has q, k and v in one array and more beside them; and the way back."""
+    hidden, generator = 6, np.random.default_rng(19)
+    rows = {"q": 8, "k": 4, "v": 4}
+    starts = {"q": 1, "k": 9, "v": 13}
+    full = {n: generator.standard_normal((r, hidden)).astype(np.float32) for n, r in rows.items()}
+    parts = {n: f"f32[{r},{hidden}] @{{0: [:,:]={starts[n] * hidden}}}" for n, r in rows.items()}
+    with weft.bus(url) as there, weft.bus(url) as here:
+        with there.publish("qkv", {n: f"f32[{r},{hidden}] @x1" for n, r in rows.items()}) as pub:
+            pub.put(1, full)
+            pub.commit(1)
+            fused, told = np.full((20, hidden), 7, np.float32), {}
+            with here.subscribe(
+                "qkv", parts, into={n: fused for n in parts}, arrived=lambda v, n, a: told.update({n: a.copy()})
+            ) as sub, here.subscribe("qkv", parts) as apart:
+                sub.swap(sub.fetch(timeout=DEADLINE))
+                want = np.full((20, hidden), 7, np.float32)
+                want[1:17] = np.concatenate([full[n] for n in ("q", "k", "v")])
+                np.testing.assert_array_equal(fused, want)
+                assert {n: a.tolist() for n, a in told.items()} == {n: a.ravel().tolist() for n, a in full.items()}
+                apart.swap(apart.fetch(timeout=DEADLINE))
+                with apart.use() as w:
+                    np.testing.assert_array_equal(w["k"][starts["k"] * hidden :], full["k"].ravel())
+        with there.publish("back", parts) as pub:
+            pub.put(1, {n: fused for n in parts})
+            pub.commit(1)
+            with here.subscribe("back", {n: f"bf16[{r},{hidden}/x] @x2" for n, r in rows.items()}, rank=1) as sub:
+                sub.swap(sub.fetch(timeout=DEADLINE))
+                with sub.use() as w:
+                    assert {n: w[n].shape for n in w} == {n: (r, 3) for n, r in rows.items()}
+            lacking = weft.boxes("f32", (9, hidden), rank=[0], at=[[0, 0]], len=[[9, hidden]])
+            with here.subscribe("back", {"q": lacking}, only=True) as sub, pytest.raises(weft.MismatchError, match=r"f32\[8,6\] in the set"):
+                sub.fetch(timeout=DEADLINE)
+
+
+def test_lend(url):
+    with weft.bus(url) as there, weft.bus(url, job="server") as here:
+        with there.publish("lent", weights(0), lend=True) as pub, here.subscribe("lent", weights(0), alone=True, delta=False) as sub:
+            for step in (1, 2):
+                arrays = weights(step)
+                with pub.lend(step, arrays, {"step": step}, wait=DEADLINE) as visible:
+                    assert visible
+                    sub.swap(sub.fetch(timeout=DEADLINE))
+                    assert "(socket)" in sub.explain()
+                arrays["embed"][:] = -1
+                with sub.use() as w:
+                    same(w, step)
+                    assert w.meta == {"step": step}
+            assert here.versions("lent") == []
+            with pytest.raises(weft.InvalidError, match="with lend"):
+                pub.put(3, weights(3))
+            with pytest.raises(weft.UnsupportedError, match="is not dense"), pub.lend(3, {**weights(3), "embed": weights(3)["embed"].T.copy().T}):
+                pass
+            with pytest.raises(ZeroDivisionError), pub.lend(4, weights(4)):
+                raise ZeroDivisionError
+            with pub.lend(5, weights(5)):
+                pass
+
+
+def test_a_text_that_grows_while_it_is_asked_for_is_whole():
+    lengths = iter([3, 9, 12, 12])
+
+    def call(buf, cap, n):
+        n[0] = next(lengths)
+        for i in range(min(n[0], cap - 1)):
+            buf[i] = b"x"
+        return 0
+
+    assert weft._errors.filled(call) == b"x" * 12

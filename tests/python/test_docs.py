@@ -40,6 +40,15 @@ def test_quick_start(tmp_path):
     assert done.stdout == expected
 
 
+def test_engines(tmp_path):
+    """The plain module of docs/engines.md."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed: the block of docs/engines.md is not run")
+    code, expected = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs" / "engines.md").read_text(), flags=re.S).groups()
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == (expected, 0), done.stderr
+
+
 def test_all_mistakes_are_found():
     assert [title.partition(".")[0] for title, _, _ in mistakes()] == [str(i + 1) for i in range(14)]
 
