@@ -37,6 +37,8 @@ install(CODE "
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Each function has a page: a link to the page whose synopsis declares it, so that `man weft_bind` finds it.
+# A page that has the name of its function needs no link. One would take the page's place: installing skips a file
+# that is already there and is less than a second older or younger.
 set(links ${PROJECT_BINARY_DIR}/man3)
 file(REMOVE_RECURSE ${links})
 file(GLOB pages CONFIGURE_DEPENDS man/*.3)
@@ -46,7 +48,9 @@ foreach(page ${pages})
     file(STRINGS ${page} synopsis REGEX "^\\.BI \"[a-z].*weft_[a-z0-9_]+\\(")
     foreach(line ${synopsis})
         if(line MATCHES "(weft_[a-z0-9_]+)\\(")
-            file(WRITE ${links}/${CMAKE_MATCH_1}.3 ".so man3/${target}\n")
+            if(NOT target STREQUAL "${CMAKE_MATCH_1}.3")
+                file(WRITE ${links}/${CMAKE_MATCH_1}.3 ".so man3/${target}\n")
+            endif()
         endif()
     endforeach()
 endforeach()
