@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = """
 README.md|weft
 Use weft: docs/notation.md docs/python.md docs/cli.md docs/running.md docs/coming-from.md docs/gpu.md docs/cluster.md docs/rendezvous.md
-docs/bus.md docs/checkpoints.md docs/integrity.md docs/flight.md docs/sim.md docs/scale.md docs/limits.md examples/README.md SECURITY.md CHANGELOG.md
+docs/bus.md docs/engines.md docs/checkpoints.md docs/integrity.md docs/flight.md docs/trace.md docs/sim.md docs/scale.md docs/limits.md examples/README.md SECURITY.md CHANGELOG.md
 How fast: docs/benchmarks.md docs/ways.md
 Change weft: docs/architecture.md docs/glossary.md docs/memory-model.md docs/hosts.md CONTRIBUTING.md tests/README.md
 """

@@ -5,33 +5,39 @@ set -u
 : "${WEFT_SOURCE_DIR:?}"
 cd "$WEFT_SOURCE_DIR" || exit 1
 
-# check ROOT: prints what is wrong below a root.
+# check ROOT: prints what is wrong below a root. It reads the names of all files once: a process for each of them takes seconds.
 check()
 {
-    local file folder name pattern found rows
+    local file folder name pattern
+    local -A tests=() # FOLDER/NAME, and NAME of those in any folder
     cd "$1" || return
+    while IFS=/ read -r folder name; do
+        case $name in
+        *_test.c | *_test.sh) tests[$folder/${name%_test.*}]=yes tests[${name%_test.*}]=yes ;;
+        *.sh) tests[${name%.sh}]=yes ;;
+        *.c) [ "$folder" = fuzz ] && tests[fuzz/${name%.c}]=yes ;;
+        esac
+    done < <(find tests -mindepth 2 -maxdepth 2 -type f -printf '%P\n')
+    local rows patterns named
     rows=$(sed -n 's/^| \(`.*\) | \(.*\) |$/\1 | \2/p' tests/README.md)
-    find src -name '*.c' | sort | while read -r file; do
-        name=$(basename "$file" .c)
-        folder=${file#src/}
-        folder=${folder%%/*}
-        found=$(find "tests/$folder" \( -name "${name}_test.c" -o -name "${name}_test.sh" \) 2>/dev/null)
-        [ -n "$found" ] && continue
-        for pattern in $(cut -d '|' -f 1 <<<"$rows" | grep -o '`[^`]*`' | tr -d '`'); do
+    # shellcheck disable=SC2016  # backquotes are text
+    mapfile -t patterns < <(cut -d '|' -f 1 <<<"$rows" | grep -o '`[^`]*`' | tr -d '`')
+    # shellcheck disable=SC2016
+    mapfile -t named < <(cut -d '|' -f 2 <<<"$rows" | grep -o '`[^`]*`' | tr -d '`' | sort -u)
+    while read -r file; do
+        name=${file##*/}
+        [ -n "${tests[${file%%/*}/${name%.c}]-}" ] && continue
+        for pattern in "${patterns[@]}"; do
             # shellcheck disable=SC2053  # it is a pattern
-            [[ ${file#src/} == $pattern && ${file//[!\/]/} == "${pattern//[!\/]/}/" ]] && continue 2
+            [[ $file == $pattern && ${file//[!\/]/} == "${pattern//[!\/]/}" ]] && continue 2
         done
-        echo "$file: no test has its name, and tests/README.md does not say which tests it has"
-    done
-    for pattern in $(cut -d '|' -f 1 <<<"$rows" | grep -o '`[^`]*`' | tr -d '`'); do
+        echo "src/$file: no test has its name, and tests/README.md does not say which tests it has"
+    done < <(find src -name '*.c' -printf '%P\n' | sort)
+    for pattern in "${patterns[@]}"; do
         compgen -G "src/$pattern" >/dev/null || echo "tests/README.md: there is no file src/$pattern"
     done
-    for name in $(cut -d '|' -f 2 <<<"$rows" | grep -o '`[^`]*`' | tr -d '`' | sort -u); do
-        case $name in
-        fuzz/*) found=$(find "tests/$name.c" 2>/dev/null) ;;
-        *) found=$(find tests -name "${name}_test.c" -o -name "${name}_test.sh" -o -name "$name.sh") ;;
-        esac
-        [ -n "$found" ] || echo "tests/README.md: there is no test $name"
+    for name in "${named[@]}"; do
+        [ -n "${tests[$name]-}" ] || echo "tests/README.md: there is no test $name"
     done
     find src tests -path tests/fuzz -prune -o -name '*.[ch]' -printf '%f\n' | sort | uniq -d | sed 's/$/: two files have this name/'
 }
