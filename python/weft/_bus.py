@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, 
 import numpy as np
 
 from . import _dtypes
-from ._arrays import array_at, memory_for, memory_of
+from ._arrays import Bits, array_at, memory_for, memory_of
 from ._checkpoint import Call, show_bar, stop
 from ._comm import Closing, nanoseconds
 from ._convert import layout_text, mesh_text
@@ -77,8 +77,8 @@ def _timeout(seconds: Optional[float], otherwise: int) -> int:
 
 
 def _is_pair(value: Any) -> bool:
-    """(array, layout)"""
-    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (str, Layout))
+    """(array, layout). What :func:`weft.bits` makes is a tuple, too."""
+    return isinstance(value, (tuple, list)) and not isinstance(value, Bits) and len(value) == 2 and isinstance(value[1], (str, Layout))
 
 
 def _layout_of(name: str, value: Any, alone: bool, rank: Optional[Callable[[Any], int]]) -> Layout:

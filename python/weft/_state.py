@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple
 import numpy as np
 
 from . import _errors
-from ._arrays import memory_of
+from ._arrays import Bits, memory_of
 from ._convert import layout_text, mesh_text
 from ._errors import ArrayError, Error, InvalidError, MismatchError
 from ._jax import from_jax, jax_local
@@ -49,7 +49,7 @@ def _torch_rank(comm: "Comm") -> Callable[[int], int]:
 def _entry(comm: "Comm", name: str, value: Any, side: str, rank: Optional[Callable[[Any], int]], names: Any) -> Optional[_Entry]:
     """None: the value has no layout."""
     what = f"{side} of {name!r}"
-    if isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (str, Layout)):
+    if isinstance(value, (tuple, list)) and not isinstance(value, Bits) and len(value) == 2 and isinstance(value[1], (str, Layout)):
         array, which = value[0], layout(value[1])
         return _Entry(array.to_local() if hasattr(array, "to_local") else array, which, False)
     try:

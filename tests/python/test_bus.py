@@ -67,6 +67,22 @@ def test_walk(url):
         assert here.versions("policy") == []  # they went with their publisher
 
 
+def test_bits(url):
+    """An array with the bits of a type that NumPy lacks is no pair of an array and a layout."""
+    raw = np.arange(6, dtype=np.uint16) + 0x3F80
+    with weft.bus(url) as b:
+        pub = b.publish("p", {"w": weft.bits(raw, "bf16")})
+        assert repr(pub.layouts["w"]) == "bf16[6] @x1"
+        pub.put(0, {"w": weft.bits(raw, "bf16")})
+        pub.commit(0)
+        out = np.zeros(6, np.float32)
+        sub = b.subscribe("p", {"w": out}, into={"w": out})
+        sub.swap(sub.fetch(timeout=DEADLINE))
+        np.testing.assert_array_equal(out, (raw.astype(np.uint32) << 16).view(np.float32))
+        sub.close()
+        pub.close()
+
+
 def test_casts(url):
     """f32 that is published as bf16, and read as f32: rounded once, by the published type."""
     with weft.bus(url) as b:
