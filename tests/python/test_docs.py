@@ -40,11 +40,14 @@ def test_quick_start(tmp_path):
     assert done.stdout == expected
 
 
-def test_engines(tmp_path):
-    """The plain module of docs/engines.md."""
+ENGINES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs" / "engines.md").read_text(), flags=re.S)
+
+
+@pytest.mark.parametrize("code, expected", ENGINES, ids=map(str, range(len(ENGINES))))
+def test_engines(tmp_path, code, expected):
+    """The programs of docs/engines.md."""
     if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed: the block of docs/engines.md is not run")
-    code, expected = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs" / "engines.md").read_text(), flags=re.S).groups()
+        pytest.skip("torch is not installed: the blocks of docs/engines.md are not run")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == (expected, 0), done.stderr
 

@@ -1,0 +1,475 @@
+"""State dicts on the bus under keys, by the calls that users of torchstore know: ``put_state_dict``, ``get_state_dict``, ``put`` and ``get``.
+
+    store = weft.store.Store("tcp:head:7077/run42")
+    store.put_state_dict(model.state_dict(), "policy")          # on every rank of the trainer; DTensors are not gathered
+    store.get_state_dict("policy", server.state_dict())         # elsewhere, with any other sharding: written in place
+
+A key is a set of the bus, and each put is a version of it. Coroutines of the same names use the store of :func:`initialize`. docs/engines.md tells
+more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import uuid
+import warnings
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _dtypes
+from ._arrays import Bits, is_torch, memory_of
+from ._bus import Publisher, Subscriber, Version, VersionInfo, bus
+from ._comm import Closing
+from ._convert import layout_text, mesh_text
+from ._errors import Error, InvalidError, MismatchError
+from ._layout import Layout, boxes, layout
+from ._safetensors import folder_tensors
+from ._torch import from_torch
+from ._tree import flatten, tree_values, unflatten
+
+__all__ = [
+    "Store",
+    "delete",
+    "exists",
+    "get",
+    "get_state_dict",
+    "initialize",
+    "put",
+    "put_folder",
+    "put_state_dict",
+    "shutdown",
+    "versions",
+]
+
+_VALUES = "weft.values"  # the tensor of bytes that has the text of what is no tensor, as JSON, with spaces behind it
+_ALONE = "value"  # the tensor of a key that was put by put()
+
+Want = Union[str, int, None]
+Form = Tuple[Any, ...]
+
+
+def _is_dtensor(value: Any) -> bool:
+    return hasattr(value, "to_local") and hasattr(value, "placements")
+
+
+def _is_pair(value: Any) -> bool:
+    """(array, layout). A text is no layout here, since it may be what it is."""
+    return type(value) is tuple and len(value) == 2 and isinstance(value[1], Layout)
+
+
+def _is_tensor(value: Any) -> bool:
+    return _is_pair(value) or is_torch(value) or isinstance(value, (np.ndarray, Bits)) or hasattr(value, "addressable_shards")
+
+
+def _form(value: Any) -> Form:
+    """What the layout of a value depends on."""
+    if _is_pair(value):
+        return (*_form(value[0]), repr(value[1]))
+    if _is_dtensor(value):
+        return tuple(value.shape), str(value.dtype), tuple(map(repr, value.placements)), id(value.device_mesh)
+    array = value.array if isinstance(value, Bits) else value
+    return tuple(array.shape), str(value.dtype), repr(getattr(value, "sharding", None))
+
+
+def _whole(dtype: str, shape: Sequence[int], ranks: Sequence[int]) -> Layout:
+    return layout(layout_text(dtype, [str(n) for n in shape], mesh_text(["x"], [len(ranks)], list(ranks)), []))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:16])) + (f" and {len(names) - 16} more" if len(names) > 16 else "")
+
+
+def _bytes(text: str) -> "np.ndarray[Any, Any]":
+    """The text with spaces behind it, so that its length changes rarely."""
+    raw = text.encode()
+    return np.frombuffer(raw.ljust(1 << max(6, (len(raw) - 1).bit_length())), np.uint8)
+
+
+class _Published(NamedTuple):
+    publisher: Publisher
+    form: Dict[str, Any]
+    lent: ExitStack  # has a loan, if a version is lent
+
+    def close(self) -> None:
+        self.lent.close()
+        self.publisher.close()
+
+
+class _Read(NamedTuple):
+    subscriber: Subscriber
+    form: Dict[str, Any]
+
+
+class Store(Closing):
+    """State dicts and tensors under keys, on the bus at ``url``.
+
+    ``rank`` of ``ranks`` is that of torch.distributed, if it is initialised, and otherwise 0 of 1. ``run`` is a name that all ranks of this start have in common
+    and no other start has; by default torch.distributed broadcasts one in the first put, which is collective then. ``keep`` versions of a key are kept by
+    who put them. ``torch`` makes tensors of PyTorch where none are given, which is the default if PyTorch is imported. ``token``, ``listen`` and
+    ``deadline`` are those of :func:`weft.bus`. Any thread may use it; calls wait for each other.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        rank: Optional[int] = None,
+        ranks: Optional[int] = None,
+        run: Optional[str] = None,
+        keep: int = 2,
+        torch: Optional[bool] = None,
+        token: Optional[str] = None,
+        listen: Optional[str] = None,
+        deadline: Optional[float] = None,
+    ) -> None:
+        dist: Any = sys.modules.get("torch.distributed")
+        job = dist is not None and dist.is_available() and dist.is_initialized()
+        self.rank = rank if rank is not None else int(dist.get_rank()) if job else 0
+        self.ranks = ranks if ranks is not None else int(dist.get_world_size()) if job else 1
+        if not 0 <= self.rank < self.ranks:
+            raise InvalidError(f"Store: rank {self.rank} of {self.ranks} ranks")
+        self._run, self._keep, self._torch = run, keep, torch
+        self._bus = bus(url, token=token, listen=listen, deadline=deadline)
+        self._published: Dict[str, _Published] = {}
+        self._steps: Dict[str, int] = {}
+        self._starts: Dict[str, int] = {}
+        self._read: Dict[str, _Read] = {}
+        self._lock = threading.RLock()
+
+    # ---- putting ----
+
+    def _run_name(self, key: str) -> Optional[str]:
+        """A name for a publisher of the key: the same on all ranks, which publish it equally often."""
+        if self.ranks == 1:
+            return None
+        if self._run is None:
+            dist: Any = sys.modules.get("torch.distributed")
+            if dist is None or not dist.is_initialized():
+                raise InvalidError(f"Store: {self.ranks} ranks need run=, a name that all ranks of this start have in common")
+            name: List[Any] = [uuid.uuid4().hex]
+            dist.broadcast_object_list(name, src=0)
+            self._run = str(name[0])
+        self._starts[key] = self._starts.get(key, 0) + 1
+        return f"{self._run}.{self._starts[key]}"
+
+    def _layout(self, value: Any) -> Any:
+        """A plain tensor is the same on all ranks."""
+        if _is_pair(value) or _is_dtensor(value) or hasattr(value, "addressable_shards") or self.ranks == 1:
+            return value
+        memory = memory_of(value.detach() if hasattr(value, "detach") else value)
+        return value, _whole(memory.dtype, memory.shape, range(self.ranks))
+
+    def _put(self, key: str, arrays: Dict[str, Any], text: Optional[str], version: Optional[int], dtype: Any) -> Version:
+        if text is not None:
+            arrays = {**arrays, _VALUES: _bytes(text)}
+        form = {"dtype": str(dtype), **{name: _form(value) for name, value in arrays.items()}}
+        with self._lock:
+            known = self._published.get(key)
+            step = self._steps.get(key, -1) + 1 if version is None else version
+            if known is None or known.form != form:
+                which = {name: self._layout(value) for name, value in arrays.items()}
+                to = None if dtype is None else _dtypes.of_any(dtype)
+                if known is not None:  # closed before, since what it has put is not withdrawn once a newer epoch has begun
+                    self._published.pop(key).close()
+                publisher = self._bus.publish(
+                    key, which, dtype=to, rank=self.rank, ranks=self.ranks, run=self._run_name(key), keep=self._keep, slow="wait"
+                )
+                known = self._published[key] = _Published(publisher, form, ExitStack())
+            known.publisher.put(step, {name: value[0] if _is_pair(value) else value for name, value in arrays.items()})
+            known.publisher.commit(step)
+            self._steps[key] = step
+            return Version(known.publisher.epoch, step)
+
+    def put_state_dict(self, state_dict: Mapping[Any, Any], key: str, *, version: Optional[int] = None, transfer_dtype: Any = None) -> Version:
+        """Puts a state dict of any depth as a version of the key: visible when all ranks have put it, or not at all.
+
+        DTensors are taken as they are sharded, and pairs (array, layout) as the layout says; a plain tensor is the same on all ranks. What is no tensor
+        must be something that JSON has. ``version`` is a step, by default one more than that of the last put. ``transfer_dtype`` casts floating
+        tensors. Other names, shapes or shardings than in the put before begin a new epoch of the key; the versions before it go.
+        """
+        arrays, text = flatten(state_dict, _is_tensor)
+        return self._put(key, arrays, text, version, transfer_dtype)
+
+    def put(self, key: str, value: Any, *, version: Optional[int] = None, transfer_dtype: Any = None) -> Version:
+        """Puts one tensor, or something that JSON has."""
+        if _is_tensor(value):
+            return self._put(key, {_ALONE: value}, None, version, transfer_dtype)
+        return self.put_state_dict(value, key, version=version, transfer_dtype=transfer_dtype)
+
+    def put_folder(self, path: "Union[str, os.PathLike[str]]", key: str, *, version: Optional[int] = None, transfer_dtype: Any = None) -> Version:
+        """Puts the tensors of a safetensors file, or of a folder as on the Hugging Face Hub, as a version of the key.
+
+        One process calls it. The files are mapped and lent, not copied, and must stay as they are until the key is put again or deleted.
+        With ``transfer_dtype`` floating tensors are cast into memory of the bus. A folder and an index that do not agree are refused.
+        """
+        arrays = folder_tensors(path)
+        with self._lock:
+            step = self._steps.get(key, -1) + 1 if version is None else version
+            to = None if transfer_dtype is None else _dtypes.of_any(transfer_dtype)
+            if key in self._published:
+                self._published.pop(key).close()
+            publisher = self._bus.publish(key, arrays, dtype=to, keep=None if to is None else 1, lend=to is None)
+            known = self._published[key] = _Published(publisher, {}, ExitStack())
+            if to is None:
+                known.lent.enter_context(publisher.lend(step, arrays))
+            else:
+                publisher.put(step, arrays)
+                publisher.commit(step)
+            self._steps[key] = step
+            return Version(publisher.epoch, step)
+
+    def delete(self, key: str) -> None:
+        """The versions of the key that this process has put go."""
+        with self._lock:
+            known = self._published.pop(key, None)
+            if known is None:
+                raise InvalidError(f"delete: this store has put nothing under {key!r}: who has put it can delete it")
+            known.close()
+
+    # ---- getting ----
+
+    def _empty(self, dtype: str, shape: Sequence[int]) -> Any:
+        if self._torch or (self._torch is None and "torch" in sys.modules):
+            import torch
+
+            return torch.empty(tuple(shape), dtype=_dtypes.to_torch(dtype))
+        return np.empty(tuple(shape), _dtypes.to_numpy(dtype))
+
+    def _wanted(self, name: str, value: Any) -> Layout:
+        """What of a tensor is to be written into the value."""
+        if _is_pair(value):
+            which: Layout = value[1]
+            return which
+        try:
+            if _is_dtensor(value):
+                return from_torch(value)
+            memory = memory_of(_local(value))
+        except Error as problem:
+            raise type(problem)(f"{name!r}: {problem}") from None
+        return _whole(memory.dtype, memory.shape, [self.rank])
+
+    def _fetch(self, key: str, given: Mapping[str, Any], want: Want, until: Optional[float]) -> Version:
+        """Writes tensors of a version in place. Who gives the same arrays again has the subscriber of last time."""
+        arrays = {name: _local(value) for name, value in given.items()}
+        form = {name: (*_form(value), memory_of(arrays[name]).address) for name, value in given.items()}
+        known = self._read.get(key)
+        if known is None or known.form != form:
+            if known is not None:
+                self._read.pop(key).subscriber.close()
+            which = {name: self._wanted(name, value) for name, value in given.items()}
+            known = _Read(self._bus.subscribe(key, which, into=arrays, rank=self.rank, only=True), form)
+            self._read[key] = known
+        version = known.subscriber.fetch(want, timeout=_left(until))
+        known.subscriber.swap(version, timeout=_left(until))
+        return version
+
+    def _text(self, key: str, there: Dict[str, Layout], want: Want, until: Optional[float]) -> Tuple[Optional[str], Want]:
+        """The text of what is no tensor, and the version that has it; None: there is none."""
+        which = there.pop(_VALUES, None)
+        if which is None:
+            return None, want
+        with self._bus.subscribe(key, {_VALUES: _whole("u8", which.shape, [self.rank])}, rank=self.rank, only=True) as sub:
+            version = sub.fetch(want, timeout=_left(until))
+            sub.swap(version, timeout=_left(until))
+            with sub.use() as pin:
+                text = bytes(pin[_VALUES]).decode()
+        return text, version.step
+
+    def _get(self, key: str, given: Optional[Mapping[Any, Any]], strict: bool, want: Want, timeout: Optional[float]) -> Any:
+        until = None if timeout is None else time.monotonic() + timeout
+        mine, mine_text = flatten(given, _is_tensor) if given is not None else ({}, None)
+        with self._lock:
+            there = self._bus.describe(key, want, timeout=_left(until))
+            text, want = self._text(key, there, want, until)
+            if given is None:
+                mine = {name: self._empty(which.dtype, which.shape) for name, which in there.items()}
+            else:
+                names = [*there, *(tree_values(text) if text else ())]
+                asked = [*mine, *(tree_values(mine_text) if mine_text else ())]
+                _compare(key, names, asked, strict)
+                mine = {name: value for name, value in mine.items() if name in there}
+            if mine:
+                self._fetch(key, mine, want, until)
+        return mine if text is None else unflatten(text, mine)
+
+    def get_state_dict(
+        self,
+        key: str,
+        user_state_dict: Optional[Mapping[Any, Any]] = None,
+        strict: bool = True,
+        *,
+        version: Want = "latest",
+        timeout: Optional[float] = None,
+    ) -> Any:
+        """A version of a state dict, written into the tensors of ``user_state_dict``: plain ones whole, DTensors and pairs (array, layout) as they are sharded, in the
+        dtype that they have. Without one, whole tensors are made.
+
+        ``version`` is as in :meth:`weft.Subscriber.fetch`; it is waited for until ``timeout``, by default the bus's deadline. The version is staged and checked before
+        anything is written. Names that only one side has are a MismatchError that lists them. With ``strict=False`` they are left out, and a
+        warning lists them. Each rank gets for itself.
+        """
+        return self._get(key, user_state_dict, strict, version, timeout)
+
+    def get(
+        self,
+        key: str,
+        inplace_tensor: Any = None,
+        tensor_slice_spec: Any = None,
+        *,
+        version: Want = "latest",
+        timeout: Optional[float] = None,
+    ) -> Any:
+        """What was put by :meth:`put`. ``inplace_tensor`` is written, if it is given, and may be a DTensor.
+
+        ``tensor_slice_spec`` asks for a box of the tensor: a pair (offsets, shape), or anything with ``offsets`` and ``local_shape``.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            there = self._bus.describe(key, version, timeout=_left(until))
+            if _ALONE not in there or len(there) > 1:
+                if set(there) == {_VALUES} and inplace_tensor is None and tensor_slice_spec is None:
+                    return self._get(key, None, True, version, timeout)
+                raise InvalidError(f"get: {key!r} has a state dict of {len(there)} tensors, {_some(list(there))}: use get_state_dict")
+            which = there[_ALONE]
+            value = inplace_tensor
+            if tensor_slice_spec is not None:
+                value = self._box(which, tensor_slice_spec, inplace_tensor)
+            elif value is None:
+                value = self._empty(which.dtype, which.shape)
+            self._fetch(key, {_ALONE: value}, version, until)
+        return value[0] if _is_pair(value) else value
+
+    def _box(self, which: Layout, spec: Any, array: Any) -> Tuple[Any, Layout]:
+        pair = (spec.offsets, spec.local_shape) if hasattr(spec, "offsets") else spec
+        at, shape = (tuple(int(n) for n in part) for part in pair)
+        if array is None:
+            array = self._empty(which.dtype, shape)
+        memory = memory_of(_local(array))
+        if memory.shape != shape or not memory.dense:
+            raise InvalidError(f"get: the slice has the shape {shape}, and the array {memory.shape}{'' if memory.dense else ', with gaps'}")
+        return array, boxes(memory.dtype, which.shape, [self.rank], [at], [shape], gaps=True)
+
+    def versions(self, key: str) -> List[VersionInfo]:
+        """The versions of the key that can be read now, in ascending order."""
+        return [v for v in self._bus.versions(key) if v.holders == v.ranks]
+
+    def exists(self, key: str) -> bool:
+        """Whether a version of the key can be read now."""
+        return bool(self.versions(key))
+
+    def close(self) -> None:
+        """What this process has put goes."""
+        with self._lock:
+            for published in self._published.values():
+                published.close()
+            for read in self._read.values():
+                read.subscriber.close()
+            self._published.clear()
+            self._read.clear()
+            self._bus.close()
+
+    def __repr__(self) -> str:
+        return f"weft.store.Store({self._bus.url!r}, rank={self.rank}, ranks={self.ranks})"
+
+
+def _local(value: Any) -> Any:
+    """The array of this process."""
+    if _is_pair(value):
+        value = value[0]
+    if _is_dtensor(value):
+        value = value.to_local()
+    return value.detach() if hasattr(value, "detach") else value
+
+
+def _left(until: Optional[float]) -> Optional[float]:
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
+def _compare(key: str, there: Sequence[str], asked: Sequence[str], strict: bool) -> None:
+    missing, extra = sorted(set(asked) - set(there)), sorted(set(there) - set(asked))
+    parts = [f"{key!r} has no {_some(missing)}"] * bool(missing) + [f"it has {_some(extra)}, which was not asked for"] * bool(extra)
+    if parts and strict:
+        raise MismatchError(f"get_state_dict: {'; '.join(parts)}: give the same names, or strict=False to leave these out")
+    if parts:
+        warnings.warn(f"get_state_dict: left out, since strict=False: {'; '.join(parts)}", stacklevel=4)
+
+
+# ---- coroutines, as torchstore has them ----
+
+_default: List[Store] = []
+
+
+def _the() -> Store:
+    if not _default:
+        raise InvalidError("there is no store: await weft.store.initialize(url) first")
+    return _default[0]
+
+
+async def _on_thread(call: Any, *args: Any, **how: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, partial(call, *args, **how))
+
+
+async def initialize(url: str, **options: Any) -> Store:
+    """Opens the store that the other coroutines use, with the options of :class:`Store`."""
+    if _default:
+        raise InvalidError(f"there is a store already, {_default[0]}: await weft.store.shutdown() first")
+    _default.append(await _on_thread(Store, url, **options))
+    return _default[0]
+
+
+async def shutdown() -> None:
+    """Closes the store of :func:`initialize`."""
+    store = _the()
+    _default.clear()
+    await _on_thread(store.close)
+
+
+async def put(key: str, value: Any, **how: Any) -> Version:
+    """:meth:`Store.put`"""
+    version: Version = await _on_thread(_the().put, key, value, **how)
+    return version
+
+
+async def get(key: str, inplace_tensor: Any = None, tensor_slice_spec: Any = None, **how: Any) -> Any:
+    """:meth:`Store.get`"""
+    return await _on_thread(_the().get, key, inplace_tensor, tensor_slice_spec, **how)
+
+
+async def put_state_dict(state_dict: Mapping[Any, Any], key: str, **how: Any) -> Version:
+    """:meth:`Store.put_state_dict`"""
+    version: Version = await _on_thread(_the().put_state_dict, state_dict, key, **how)
+    return version
+
+
+async def put_folder(path: "Union[str, os.PathLike[str]]", key: str, **how: Any) -> Version:
+    """:meth:`Store.put_folder`"""
+    version: Version = await _on_thread(_the().put_folder, path, key, **how)
+    return version
+
+
+async def get_state_dict(key: str, user_state_dict: Optional[Mapping[Any, Any]] = None, strict: bool = True, **how: Any) -> Any:
+    """:meth:`Store.get_state_dict`"""
+    return await _on_thread(_the().get_state_dict, key, user_state_dict, strict, **how)
+
+
+async def delete(key: str) -> None:
+    """:meth:`Store.delete`"""
+    await _on_thread(_the().delete, key)
+
+
+async def exists(key: str) -> bool:
+    """:meth:`Store.exists`"""
+    return bool(await _on_thread(_the().exists, key))
+
+
+async def versions(key: str) -> List[VersionInfo]:
+    """:meth:`Store.versions`"""
+    found: List[VersionInfo] = await _on_thread(_the().versions, key)
+    return found
