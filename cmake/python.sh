@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Python package as a user would, into a virtual environment below the build tree, with PyTorch and JAX
 # (their builds for the CPU), mpi4py and abi3audit beside it, and runs the package's tests. What cannot be installed is said, and skipped.
-# FRAMEWORKS=no: the package alone. PYTEST_ARGS: for pytest.
+# FRAMEWORKS=no: the package alone. VERL=yes: verl, too. PYTEST_ARGS: for pytest.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -33,6 +33,9 @@ frameworks()
         echo "skip: safetensors cannot be installed; what compares checkpoints with it is skipped"
     "$python" -c 'import mpi4py' 2>/dev/null || install mpi4py || echo "skip: mpi4py cannot be installed; its communicators are not tried"
     "$python" -c 'import abi3audit' 2>/dev/null || install abi3audit || echo "skip: abi3audit cannot be installed; the limited API is checked less"
+    # Packages that it imports and does not ask for come with it.
+    [ "${VERL:-no}" = no ] || "$python" -c 'import verl.workers.engine' 2>/dev/null || install verl fastapi uvicorn pillow torchvision pyzmq ||
+        echo "skip: verl cannot be installed; weft.verl is not tried with it"
     "$python" -c 'import jax' 2>/dev/null || install jax || echo "skip: JAX cannot be installed; what compares with it is skipped"
 }
 [ "${FRAMEWORKS:-yes}" = no ] || frameworks
