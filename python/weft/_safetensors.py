@@ -6,13 +6,14 @@ import json
 import mmap
 import os
 from math import prod
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, Union
 
 import numpy as np
 
 from . import _dtypes
 from ._arrays import Bits
 from ._errors import InvalidError, MismatchError
+from ._given import some
 
 __all__ = ["folder_tensors"]
 
@@ -67,10 +68,6 @@ def _file(path: str) -> Dict[str, Any]:
     return {name: _array(name, path, entry, data, 8 + length) for name, entry in header.items()}
 
 
-def _some(names: List[str]) -> str:
-    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
 def folder_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
     """Names to arrays, which are mapped and read-only: of a file, of the files that the folder's index names, or of all files of a folder without an index."""
     at = os.fspath(path)
@@ -95,7 +92,7 @@ def folder_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
         raise InvalidError(f"{at}: there is no file NAME{_END} in it")
     gone = [name for name in files if not os.path.exists(os.path.join(at, name))]
     if gone:
-        raise MismatchError(f"{index}: the files {_some(gone)} are not there")
+        raise MismatchError(f"{index}: the files {some(gone)} are not there")
     out: Dict[str, Any] = {}
     where: Dict[str, str] = {}
     for name in files:
@@ -106,7 +103,7 @@ def folder_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
     if told:
         missing = [tensor for tensor, name in told.items() if where.get(tensor) != name]
         extra = [tensor for tensor in out if tensor not in told]
-        parts = [f"the files do not have {_some(missing)} where it says"] * bool(missing) + [f"it does not name {_some(extra)}"] * bool(extra)
+        parts = [f"the files do not have {some(missing)} where it says"] * bool(missing) + [f"it does not name {some(extra)}"] * bool(extra)
         if parts:
             raise MismatchError(f"{index}: {'; '.join(parts)}")
     return out

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import uuid
-import warnings
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -24,12 +23,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 import numpy as np
 
 from . import _dtypes
-from ._arrays import Bits, is_torch, memory_of
+from ._arrays import Bits, memory_of
 from ._bus import Publisher, Subscriber, Version, VersionInfo, bus
 from ._comm import Closing
-from ._convert import layout_text, mesh_text
-from ._errors import Error, InvalidError, MismatchError
-from ._layout import Layout, boxes, layout
+from ._errors import Error, InvalidError
+from ._given import compare, is_dtensor, is_pair, is_tensor, local_of, some, whole
+from ._layout import Layout, boxes
 from ._safetensors import folder_tensors
 from ._torch import from_torch
 from ._tree import flatten, tree_values, unflatten
@@ -55,35 +54,14 @@ Want = Union[str, int, None]
 Form = Tuple[Any, ...]
 
 
-def _is_dtensor(value: Any) -> bool:
-    return hasattr(value, "to_local") and hasattr(value, "placements")
-
-
-def _is_pair(value: Any) -> bool:
-    """(array, layout). A text is no layout here, since it may be what it is."""
-    return type(value) is tuple and len(value) == 2 and isinstance(value[1], Layout)
-
-
-def _is_tensor(value: Any) -> bool:
-    return _is_pair(value) or is_torch(value) or isinstance(value, (np.ndarray, Bits)) or hasattr(value, "addressable_shards")
-
-
 def _form(value: Any) -> Form:
     """What the layout of a value depends on."""
-    if _is_pair(value):
+    if is_pair(value):
         return (*_form(value[0]), repr(value[1]))
-    if _is_dtensor(value):
+    if is_dtensor(value):
         return tuple(value.shape), str(value.dtype), tuple(map(repr, value.placements)), id(value.device_mesh)
     array = value.array if isinstance(value, Bits) else value
     return tuple(array.shape), str(value.dtype), repr(getattr(value, "sharding", None))
-
-
-def _whole(dtype: str, shape: Sequence[int], ranks: Sequence[int]) -> Layout:
-    return layout(layout_text(dtype, [str(n) for n in shape], mesh_text(["x"], [len(ranks)], list(ranks)), []))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:16])) + (f" and {len(names) - 16} more" if len(names) > 16 else "")
 
 
 def _bytes(text: str) -> "np.ndarray[Any, Any]":
@@ -161,10 +139,10 @@ class Store(Closing):
 
     def _layout(self, value: Any) -> Any:
         """A plain tensor is the same on all ranks."""
-        if _is_pair(value) or _is_dtensor(value) or hasattr(value, "addressable_shards") or self.ranks == 1:
+        if is_pair(value) or is_dtensor(value) or hasattr(value, "addressable_shards") or self.ranks == 1:
             return value
         memory = memory_of(value.detach() if hasattr(value, "detach") else value)
-        return value, _whole(memory.dtype, memory.shape, range(self.ranks))
+        return value, whole(memory.dtype, memory.shape, range(self.ranks))
 
     def _put(self, key: str, arrays: Dict[str, Any], text: Optional[str], version: Optional[int], dtype: Any) -> Version:
         if text is not None:
@@ -182,7 +160,7 @@ class Store(Closing):
                     key, which, dtype=to, rank=self.rank, ranks=self.ranks, run=self._run_name(key), keep=self._keep, slow="wait"
                 )
                 known = self._published[key] = _Published(publisher, form, ExitStack())
-            known.publisher.put(step, {name: value[0] if _is_pair(value) else value for name, value in arrays.items()})
+            known.publisher.put(step, {name: value[0] if is_pair(value) else value for name, value in arrays.items()})
             known.publisher.commit(step)
             self._steps[key] = step
             return Version(known.publisher.epoch, step)
@@ -194,12 +172,12 @@ class Store(Closing):
         must be something that JSON has. ``version`` is a step, by default one more than that of the last put. ``transfer_dtype`` casts floating
         tensors. Other names, shapes or shardings than in the put before begin a new epoch of the key; the versions before it go.
         """
-        arrays, text = flatten(state_dict, _is_tensor)
+        arrays, text = flatten(state_dict, is_tensor)
         return self._put(key, arrays, text, version, transfer_dtype)
 
     def put(self, key: str, value: Any, *, version: Optional[int] = None, transfer_dtype: Any = None) -> Version:
         """Puts one tensor, or something that JSON has."""
-        if _is_tensor(value):
+        if is_tensor(value):
             return self._put(key, {_ALONE: value}, None, version, transfer_dtype)
         return self.put_state_dict(value, key, version=version, transfer_dtype=transfer_dtype)
 
@@ -244,20 +222,20 @@ class Store(Closing):
 
     def _wanted(self, name: str, value: Any) -> Layout:
         """What of a tensor is to be written into the value."""
-        if _is_pair(value):
+        if is_pair(value):
             which: Layout = value[1]
             return which
         try:
-            if _is_dtensor(value):
+            if is_dtensor(value):
                 return from_torch(value)
-            memory = memory_of(_local(value))
+            memory = memory_of(local_of(value))
         except Error as problem:
             raise type(problem)(f"{name!r}: {problem}") from None
-        return _whole(memory.dtype, memory.shape, [self.rank])
+        return whole(memory.dtype, memory.shape, [self.rank])
 
     def _fetch(self, key: str, given: Mapping[str, Any], want: Want, until: Optional[float]) -> Version:
         """Writes tensors of a version in place. Who gives the same arrays again has the subscriber of last time."""
-        arrays = {name: _local(value) for name, value in given.items()}
+        arrays = {name: local_of(value) for name, value in given.items()}
         form = {name: (*_form(value), memory_of(arrays[name]).address) for name, value in given.items()}
         known = self._read.get(key)
         if known is None or known.form != form:
@@ -275,7 +253,7 @@ class Store(Closing):
         which = there.pop(_VALUES, None)
         if which is None:
             return None, want
-        with self._bus.subscribe(key, {_VALUES: _whole("u8", which.shape, [self.rank])}, rank=self.rank, only=True) as sub:
+        with self._bus.subscribe(key, {_VALUES: whole("u8", which.shape, [self.rank])}, rank=self.rank, only=True) as sub:
             version = sub.fetch(want, timeout=_left(until))
             sub.swap(version, timeout=_left(until))
             with sub.use() as pin:
@@ -284,7 +262,7 @@ class Store(Closing):
 
     def _get(self, key: str, given: Optional[Mapping[Any, Any]], strict: bool, want: Want, timeout: Optional[float]) -> Any:
         until = None if timeout is None else time.monotonic() + timeout
-        mine, mine_text = flatten(given, _is_tensor) if given is not None else ({}, None)
+        mine, mine_text = flatten(given, is_tensor) if given is not None else ({}, None)
         with self._lock:
             there = self._bus.describe(key, want, timeout=_left(until))
             text, want = self._text(key, there, want, until)
@@ -293,7 +271,7 @@ class Store(Closing):
             else:
                 names = [*there, *(tree_values(text) if text else ())]
                 asked = [*mine, *(tree_values(mine_text) if mine_text else ())]
-                _compare(key, names, asked, strict)
+                compare("get_state_dict", repr(key), names, asked, strict)
                 mine = {name: value for name, value in mine.items() if name in there}
             if mine:
                 self._fetch(key, mine, want, until)
@@ -336,7 +314,7 @@ class Store(Closing):
             if _ALONE not in there or len(there) > 1:
                 if set(there) == {_VALUES} and inplace_tensor is None and tensor_slice_spec is None:
                     return self._get(key, None, True, version, timeout)
-                raise InvalidError(f"get: {key!r} has a state dict of {len(there)} tensors, {_some(list(there))}: use get_state_dict")
+                raise InvalidError(f"get: {key!r} has a state dict of {len(there)} tensors, {some(list(there))}: use get_state_dict")
             which = there[_ALONE]
             value = inplace_tensor
             if tensor_slice_spec is not None:
@@ -344,14 +322,14 @@ class Store(Closing):
             elif value is None:
                 value = self._empty(which.dtype, which.shape)
             self._fetch(key, {_ALONE: value}, version, until)
-        return value[0] if _is_pair(value) else value
+        return value[0] if is_pair(value) else value
 
     def _box(self, which: Layout, spec: Any, array: Any) -> Tuple[Any, Layout]:
         pair = (spec.offsets, spec.local_shape) if hasattr(spec, "offsets") else spec
         at, shape = (tuple(int(n) for n in part) for part in pair)
         if array is None:
             array = self._empty(which.dtype, shape)
-        memory = memory_of(_local(array))
+        memory = memory_of(local_of(array))
         if memory.shape != shape or not memory.dense:
             raise InvalidError(f"get: the slice has the shape {shape}, and the array {memory.shape}{'' if memory.dense else ', with gaps'}")
         return array, boxes(memory.dtype, which.shape, [self.rank], [at], [shape], gaps=True)
@@ -379,26 +357,8 @@ class Store(Closing):
         return f"weft.store.Store({self._bus.url!r}, rank={self.rank}, ranks={self.ranks})"
 
 
-def _local(value: Any) -> Any:
-    """The array of this process."""
-    if _is_pair(value):
-        value = value[0]
-    if _is_dtensor(value):
-        value = value.to_local()
-    return value.detach() if hasattr(value, "detach") else value
-
-
 def _left(until: Optional[float]) -> Optional[float]:
     return None if until is None else max(0.0, until - time.monotonic())
-
-
-def _compare(key: str, there: Sequence[str], asked: Sequence[str], strict: bool) -> None:
-    missing, extra = sorted(set(asked) - set(there)), sorted(set(there) - set(asked))
-    parts = [f"{key!r} has no {_some(missing)}"] * bool(missing) + [f"it has {_some(extra)}, which was not asked for"] * bool(extra)
-    if parts and strict:
-        raise MismatchError(f"get_state_dict: {'; '.join(parts)}: give the same names, or strict=False to leave these out")
-    if parts:
-        warnings.warn(f"get_state_dict: left out, since strict=False: {'; '.join(parts)}", stacklevel=4)
 
 
 # ---- coroutines, as torchstore has them ----
