@@ -28,7 +28,7 @@ def rng(request):
 
 def pytest_collection_modifyitems(items):
     """JAX and PyTorch start threads, and the other tests fork: so these come last."""
-    last = {"test_apart": 1, "test_examples": 1, "test_torch": 1, "test_fsdp": 1, "test_state": 1, "test_record": 1, "test_store": 2, "test_verl": 2, "test_jax": 2}
+    last = {"test_apart": 1, "test_examples": 1, "test_torch": 1, "test_fsdp": 1, "test_state": 1, "test_record": 1, "test_store": 2, "test_dcp": 2, "test_verl": 2, "test_jax": 2}
     items.sort(key=lambda item: last.get(item.module.__name__, 0))
 
 
