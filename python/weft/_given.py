@@ -46,11 +46,11 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:16])) + (f" and {len(names) - 16} more" if len(names) > 16 else "")
 
 
-def compare(call: str, what: str, there: Sequence[str], asked: Sequence[str], strict: bool) -> None:
-    """Names that only one side has are an error, or otherwise a warning for who has called the caller's caller."""
+def compare(call: str, what: str, there: Sequence[str], asked: Sequence[str], left_out: int) -> None:
+    """Names that only one side has are an error. If they may be left out, they are a warning for who called the user's call, ``left_out`` calls above."""
     missing, extra = sorted(set(asked) - set(there)), sorted(set(there) - set(asked))
     parts = [f"{what} has no {some(missing)}"] * bool(missing) + [f"it has {some(extra)}, which was not asked for"] * bool(extra)
-    if parts and strict:
+    if parts and not left_out:
         raise MismatchError(f"{call}: {'; '.join(parts)}: give the same names, or strict=False to leave these out")
     if parts:
-        warnings.warn(f"{call}: left out, since strict=False: {'; '.join(parts)}", stacklevel=4)
+        warnings.warn(f"{call}: left out, since strict=False: {'; '.join(parts)}", stacklevel=left_out + 2)

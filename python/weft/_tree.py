@@ -54,14 +54,20 @@ def flatten(state: Any, is_tensor: Callable[[Any], bool]) -> Tuple[Dict[str, Any
     return out, None if flat and out else json.dumps(tree)
 
 
-def tree_values(text: str) -> Dict[str, Any]:
-    """What of the text is no tensor: values by the names that tensors would have in their places."""
-    out: Dict[str, Any] = {}
+def _has_tensors(node: Sequence[Any]) -> bool:
+    kind, what = node
+    inner = [node for _, node in what] if kind == "d" else what if kind in "lt" else ()
+    return kind == "a" or any(map(_has_tensors, inner))
+
+
+def tree_values(text: str) -> List[str]:
+    """The names of what is no tensor. A list or tuple without tensors is one value."""
+    out: List[str] = []
 
     def walk(path: str, node: Sequence[Any]) -> None:
         kind, what = node
-        if kind == "v":
-            out[path] = what
+        if kind == "v" or (kind in "lt" and not _has_tensors(node)):
+            out.append(path)
         elif kind != "a":
             for key, inner in what if kind == "d" else enumerate(what):
                 walk(f"{path}.{key}" if path else str(key), inner)

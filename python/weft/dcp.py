@@ -276,7 +276,7 @@ def load(path: Path, state: Any, *, rank: Optional[int] = None, strict: bool = T
     reader = Reader(path)
     metadata = reader.read_metadata()
     there, tensors = metadata.state_dict_metadata, _tensors(metadata)
-    compare("load", f"'{os.fspath(path)}'", list(there), list(asked), strict)
+    compare("load", f"'{os.fspath(path)}'", list(there), list(asked), 0 if strict else 1)
     wrong = [name for name in asked if name in there and (name in mine) != (name in tensors)]
     if wrong:
         raise MismatchError(f"load: {some(wrong)}: a tensor on one side, and none on the other")

@@ -18,7 +18,7 @@ import time
 import uuid
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -80,9 +80,24 @@ class _Published(NamedTuple):
         self.publisher.close()
 
 
-class _Read(NamedTuple):
-    subscriber: Subscriber
-    form: Dict[str, Any]
+class _Read:
+    """Who reads a key into the same arrays again has the subscriber of last time, and what it knows: ``newer``, changed elements."""
+
+    def __init__(self, form: Dict[str, Any]) -> None:
+        self.form = form
+        self.subscriber: Optional[Subscriber] = None
+        self.text: Optional[str] = None  # of what is no tensor
+        self.check: Callable[[str], None] = lambda text: None
+
+    def arrived(self, version: Version, name: str, array: Any) -> None:
+        """The text arrives first. What the check raises ends the fetch, before anything is written."""
+        if name == _VALUES:
+            self.text = bytes(array).decode()
+            self.check(self.text)
+
+    def close(self) -> None:
+        if self.subscriber is not None:
+            self.subscriber.close()
 
 
 class Store(Closing):
@@ -233,48 +248,69 @@ class Store(Closing):
             raise type(problem)(f"{name!r}: {problem}") from None
         return whole(memory.dtype, memory.shape, [self.rank])
 
-    def _fetch(self, key: str, given: Mapping[str, Any], want: Want, until: Optional[float]) -> Version:
-        """Writes tensors of a version in place. Who gives the same arrays again has the subscriber of last time."""
+    def _fetch(
+        self,
+        key: str,
+        given: Mapping[str, Any],
+        values: Optional[Layout],
+        check: Callable[[str], None],
+        again: bool,
+        want: Want,
+        until: Optional[float],
+    ) -> Optional[str]:
+        """Writes tensors of a version in place; ``again``: they are the caller's, who may come with them again. Returns the text of what is no tensor, if the version has
+        one."""
         arrays = {name: local_of(value) for name, value in given.items()}
         form = {name: (*_form(value), memory_of(arrays[name]).address) for name, value in given.items()}
-        known = self._read.get(key)
+        form[_VALUES] = () if values is None else values.shape
+        known = self._read.get(key) if again else None
         if known is None or known.form != form:
             if known is not None:
-                self._read.pop(key).subscriber.close()
+                self._read.pop(key).close()
+            known = _Read(form)
             which = {name: self._wanted(name, value) for name, value in given.items()}
-            known = _Read(self._bus.subscribe(key, which, into=arrays, rank=self.rank, only=True), form)
-            self._read[key] = known
-        version = known.subscriber.fetch(want, timeout=_left(until))
-        known.subscriber.swap(version, timeout=_left(until))
-        return version
-
-    def _text(self, key: str, there: Dict[str, Layout], want: Want, until: Optional[float]) -> Tuple[Optional[str], Want]:
-        """The text of what is no tensor, and the version that has it; None: there is none."""
-        which = there.pop(_VALUES, None)
-        if which is None:
-            return None, want
-        with self._bus.subscribe(key, {_VALUES: whole("u8", which.shape, [self.rank])}, rank=self.rank, only=True) as sub:
-            version = sub.fetch(want, timeout=_left(until))
-            sub.swap(version, timeout=_left(until))
-            with sub.use() as pin:
-                text = bytes(pin[_VALUES]).decode()
-        return text, version.step
+            if values is not None:
+                which = {_VALUES: whole("u8", values.shape, [self.rank]), **which}
+                arrays = {_VALUES: np.zeros(values.shape, np.uint8), **arrays}
+            known.subscriber = self._bus.subscribe(
+                key, which, into=arrays, rank=self.rank, only=True, arrived=known.arrived if values is not None else None
+            )
+            if again:
+                self._read[key] = known
+        assert known.subscriber is not None
+        known.check = check
+        try:
+            version = known.subscriber.fetch(want, timeout=_left(until))
+            known.subscriber.swap(version, timeout=_left(until))
+        finally:
+            if not again:
+                known.close()
+        return known.text
 
     def _get(self, key: str, given: Optional[Mapping[Any, Any]], strict: bool, want: Want, timeout: Optional[float]) -> Any:
         until = None if timeout is None else time.monotonic() + timeout
         mine, mine_text = flatten(given, is_tensor) if given is not None else ({}, None)
+        asked = [*mine, *(tree_values(mine_text) if mine_text else ())]
         with self._lock:
             there = self._bus.describe(key, want, timeout=_left(until))
-            text, want = self._text(key, there, want, until)
+            values = there.pop(_VALUES, None)
+
+            def names(text: Optional[str]) -> List[str]:
+                return [*there, *(tree_values(text) if text else ())]
+
+            def check(text: Optional[str]) -> None:
+                if given is not None and strict:
+                    compare("get_state_dict", repr(key), names(text), asked, 0)
+
+            if values is None:
+                check(None)
             if given is None:
                 mine = {name: self._empty(which.dtype, which.shape) for name, which in there.items()}
             else:
-                names = [*there, *(tree_values(text) if text else ())]
-                asked = [*mine, *(tree_values(mine_text) if mine_text else ())]
-                compare("get_state_dict", repr(key), names, asked, strict)
                 mine = {name: value for name, value in mine.items() if name in there}
-            if mine:
-                self._fetch(key, mine, want, until)
+            text = self._fetch(key, mine, values, check, given is not None, want, until) if mine or values is not None else None
+        if given is not None and not strict:
+            compare("get_state_dict", repr(key), names(text), asked, 2)
         return mine if text is None else unflatten(text, mine)
 
     def get_state_dict(
@@ -289,7 +325,7 @@ class Store(Closing):
         """A version of a state dict, written into the tensors of ``user_state_dict``: plain ones whole, DTensors and pairs (array, layout) as they are sharded, in the
         dtype that they have. Without one, whole tensors are made.
 
-        ``version`` is as in :meth:`weft.Subscriber.fetch`; it is waited for until ``timeout``, by default the bus's deadline. The version is staged and checked before
+        ``version`` is as in :meth:`weft.Subscriber.fetch`, and ``newer`` than what the same tensors have; it is waited for until ``timeout``, by default the bus's deadline. The version is staged and checked before
         anything is written. Names that only one side has are a MismatchError that lists them. With ``strict=False`` they are left out, and a
         warning lists them. Each rank gets for itself.
         """
@@ -321,7 +357,7 @@ class Store(Closing):
                 value = self._box(which, tensor_slice_spec, inplace_tensor)
             elif value is None:
                 value = self._empty(which.dtype, which.shape)
-            self._fetch(key, {_ALONE: value}, version, until)
+            self._fetch(key, {_ALONE: value}, None, lambda text: None, inplace_tensor is not None, version, until)
         return value[0] if is_pair(value) else value
 
     def _box(self, which: Layout, spec: Any, array: Any) -> Tuple[Any, Layout]:
@@ -348,7 +384,7 @@ class Store(Closing):
             for published in self._published.values():
                 published.close()
             for read in self._read.values():
-                read.subscriber.close()
+                read.close()
             self._published.clear()
             self._read.clear()
             self._bus.close()

@@ -168,8 +168,9 @@ def test_names_and_shapes_that_differ(folder):
     with pytest.raises(weft.MismatchError) as caught:
         weft.dcp.load(folder, state)
     assert text in str(caught.value) and not state["a"].any()
-    with pytest.warns(UserWarning, match="left out, since strict=False"):
+    with pytest.warns(UserWarning, match="left out, since strict=False") as warned:
         weft.dcp.load(folder, state, strict=False)
+    assert text in str(warned[0].message) and warned[0].filename == __file__
     assert state["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(weft.MismatchError, match=r"'a' is \(2, 3\) there and \(3, 2\) here"):
         weft.dcp.load(folder, {"a": torch.zeros(3, 2), "b": {"c": torch.zeros(2), "n": 0}})

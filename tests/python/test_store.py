@@ -59,6 +59,19 @@ def test_walk(url):
         assert not server.exists("policy")
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_newer(url, nested):
+    """Than what the same tensors have, also beside values that are no tensors."""
+    with weft.store.Store(url, torch=False) as there, weft.store.Store(url, torch=False) as here:
+        mine = {"w": np.zeros(3), **({"step": None} if nested else {})}
+        for step in range(3):
+            state = {"w": np.full(3, float(step)), **({"step": step} if nested else {})}
+            there.put_state_dict(state, "k")
+            assert same(here.get_state_dict("k", mine, version="newer", timeout=DEADLINE), state)
+            with pytest.raises(weft.TimeoutError):
+                here.get_state_dict("k", mine, version="newer", timeout=0.05)
+
+
 def test_other_tensors_begin_an_epoch(url):
     with weft.store.Store(url, torch=False) as store:
         assert store.put_state_dict({"w": np.zeros(3)}, "k") == (1, 0)
@@ -109,6 +122,8 @@ def test_names_that_differ_are_listed(url):
             warnings.simplefilter("error")
             full = {"a": np.zeros(2), "b": {"c": np.zeros(3), "lr": None}}
             assert same(store.get_state_dict("k", full, strict=False, timeout=DEADLINE), there)
+            store.put_state_dict({"a": np.ones(2), "says": [1, [2, "x"]]}, "lists")  # a list without tensors is one value
+            assert store.get_state_dict("lists", {"a": np.zeros(2), "says": None}, timeout=DEADLINE)["says"] == [1, [2, "x"]]
         with pytest.raises(weft.MismatchError, match="'a'"):
             store.get_state_dict("k", {"a": np.zeros(3), "b": {"c": np.zeros(3), "lr": 0}}, timeout=DEADLINE)
 
