@@ -247,3 +247,11 @@ def test_fsdp2_to_a_server_that_is_restarted(tmp_path):
                 dim = 1 if key.endswith(("o.weight", "down.weight")) else 0
                 expected = whole if "norm" in key else whole.chunk(2, dim)[rank]
                 assert torch.equal(view, expected), (version, rank, key)
+
+
+def test_served_answers_change():
+    """Each version's answers are those of the trainer's own weights: the program checks that itself."""
+    done = subprocess.run([sys.executable, str(EXAMPLES / "17_served_answers.py")], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    right = [int(n) for n in re.findall(r"; (\d+) of 144 answers are right", done.stdout)]
+    assert len(right) == 5 and right[0] < right[-1] == 144 and done.stdout.endswith("changed from wrong to right\n")

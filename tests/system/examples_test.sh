@@ -107,6 +107,13 @@ for source in "$WEFT_SOURCE_DIR"/examples/[0-9]*.c; do
     grep -qF "($name.c)" "$WEFT_SOURCE_DIR/examples/README.md" || complain "examples/README.md: no word of $name.c"
 done
 
+python=$WEFT_BUILD_DIR/python/bin/python # of make test-python
+if "$python" -c 'import torch, weft.store' 2>/dev/null; then
+    expect 0 "the served answers changed from wrong to right" "$python" "$WEFT_SOURCE_DIR/examples/17_served_answers.py"
+else
+    echo "skip: $WEFT_BUILD_DIR/python has no PyTorch and weft, which make test-python installs: 17_served_answers.py is not run"
+fi
+
 demo=$bin/weft-demo
 expect 0 "3 with new weights; every byte on ranks 4 to 7 was right in each" "$demo" --hidden 64 --layers 2 --rounds 3
 moved=$(sed -n 's/^ *\([0-9]*\) B a round in .*: \([0-9]*\)$/\1 \2/p' "$out")
