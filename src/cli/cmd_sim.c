@@ -12,7 +12,7 @@
 #include "tool/args.h"
 
 struct options {
-    const char *machine, *table, *plan, *model, *from, *to, *html;
+    const char *machine, *table, *plan, *model, *from, *to, *dtype, *html;
     struct scene_how how;
     bool json, svg, machines, show, calibrate, what_if, apart;
 };
@@ -72,7 +72,7 @@ static int simulate(struct options *o, const char *src, const char *dst, struct 
     if (!code)
         code = o->table   ? scene_table(&s, o->table, why)
                : o->plan  ? scene_plan(&s, o->plan, why)
-               : o->model ? models_add(&s, o->model, o->from, o->to, why)
+               : o->model ? models_add(&s, o->model, o->from, o->to, o->dtype ? o->dtype : "bf16", why)
                           : scene_add(&s, src, dst, why);
     if (!code)
         code = scene_simulate(&s, &o->how, &r, why);
@@ -101,6 +101,8 @@ int cmd_sim(int argc, char **argv)
         {"model", ARGS_TEXT, "MODEL", "all tensors of a model, from one parallelism to another", &o.model, 0, 0},
         {"from", ARGS_TEXT, "MESH", "of the model, for example fsdp64 or pp4.ep8.tp2", &o.from, 0, 0},
         {"to", ARGS_TEXT, "MESH", "the same, on further ranks", &o.to, 0, 0},
+        {"dtype", ARGS_TEXT, "TYPE[:TYPE]",
+         "of the model's matrices at both ends, for example bf16:f8e4m3 (default: bf16)", &o.dtype, 0, 0},
         {"bucket", ARGS_BYTES, "BYTES", "bytes of a message: small pieces share one, larger ones are cut",
          &o.how.bucket, 1, INT64_MAX},
         {"algorithm", ARGS_TEXT, "NAME", "force an algorithm (weft info lists them)", &o.how.algorithm, 0, 0},
@@ -135,8 +137,8 @@ int cmd_sim(int argc, char **argv)
         return list();
     if (!o.show && !o.calibrate && (inputs != 1 || n == 1))
         return args_complain(&verb, "two layouts are needed, SRC and DST, or one of --table, --plan and --model");
-    if (o.model ? !o.from || !o.to : o.from || o.to)
-        return args_complain(&verb, "--model, --from and --to go together");
+    if (o.model ? !o.from || !o.to : o.from || o.to || o.dtype)
+        return args_complain(&verb, "--model, --from and --to go together, and --dtype with them");
     if (o.json && o.svg)
         return args_complain(&verb, "--json and --svg exclude each other");
     struct failure why;

@@ -14,8 +14,8 @@
 #include "foresee/graph.h"
 
 #define EVENTS_EXACT 1024 /* flows under way from which on windows are used */
-#define EVENTS_GRAIN (1.0 / 256)
-#define EVENTS_LEAST (1.0 / 512)
+#define EVENTS_GRAIN (1.0 / 1024)
+#define EVENTS_LEAST (1.0 / 2048)
 #define EVENTS_SLOTS 4 /* default of channel_buckets (weft_comm_opts) */
 
 struct events_span {

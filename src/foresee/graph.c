@@ -122,6 +122,7 @@ struct end {
     double bytes;  /* on the wire, or in memory for local work */
     double pieces; /* contiguous ones, in its buffers */
     int parts;
+    double times; /* how often it counts, for local work */
     bool casts;
 };
 
@@ -150,6 +151,7 @@ static void add_part(const weft_plan *p, const struct plan_part *part, const int
     e->pieces += k * (double)pieces;
     e->casts |= dtype != b->dtype;
     e->parts++;
+    e->times = fmax(e->times, k);
 }
 
 static struct end end_of(const weft_plan *p, const struct plan_step *st, uint32_t from, uint32_t to, const int *times)
@@ -177,12 +179,13 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
         bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= PIECE;
         if (e->casts || !(straight || list)) { /* through a slot */
             *copied += e->bytes;
-            *launches += device;
+            *launches += device ? x->messages : 0;
             n->slots = true;
         }
     } else if (device) {
-        *launches += !sends;                                        /* the receiver's kernel reads through the port */
-    } else if (e->bytes <= EAGER || (!sends && !only_folds(use))) { /* both copy an eager one; others one of the two */
+        *launches += sends ? 0 : x->messages; /* the receiver's kernel reads through the port */
+    } else if (e->bytes <= EAGER * x->messages || (!sends && !only_folds(use))) {
+        /* both copy an eager one; others one of the two */
         *copied += e->bytes;
     }
 }
@@ -205,14 +208,12 @@ static int add_message(struct graph *g, const weft_plan *p, const struct plan_st
                            from, to, n->load.bytes, e.bytes);
     n->ends |= sends ? GRAPH_SENT : GRAPH_RECEIVED;
     n->load.bytes = e.bytes;
-    n->load.messages = times ? fmax(1, ceil(e.bytes / (double)p->bucket)) : 1;
+    n->load.messages = times ? e.bytes / (double)p->bucket : 1; /* tensors that count several times fill buckets */
     add_end(g, n, &e, sends, use);
     if (sends) {
         struct graph_channel *c = &g->channels.v[n->channel];
         c->bytes += (int64_t)e.bytes;
-        c->messages += (int64_t)n->load.messages;
         g->bytes += (int64_t)e.bytes;
-        g->messages += (int64_t)n->load.messages;
     }
     return CLI_OK;
 }
@@ -236,7 +237,7 @@ static int add_local(struct graph *g, const weft_plan *p, const struct plan_step
     if (alone)
         g->aside[p->rank] = *out;
     g->nodes.v[*out].load.bytes += e.bytes;
-    g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK;
+    g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)e.bytes;
     return CLI_OK;
 }
@@ -281,6 +282,11 @@ int graph_add(struct graph *g, const weft_plan *p, const int *times, struct fail
 
 static void join(struct graph *g, struct graph_channel *c)
 {
+    double messages = 0;
+    for (uint32_t i = c->head; i != GRAPH_NONE; i = g->nodes.v[i].next)
+        messages += g->nodes.v[i].load.messages;
+    c->messages = (int64_t)ceil(messages - 1e-6);
+    g->messages += c->messages;
     for (uint32_t i = c->head; i != GRAPH_NONE;) {
         struct graph_node *a = &g->nodes.v[i], *b = a->next != GRAPH_NONE ? &g->nodes.v[a->next] : NULL;
         if (!b || a->waits || a->feeds || b->waits || b->feeds) {

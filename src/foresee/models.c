@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "checkpoint/checkpoint.h"
 
 /* What the config.json of a model says. Latent attention has q_rank and kv_rank above 0. */
@@ -42,11 +43,14 @@ struct tensor {
     char name[96];
     int64_t shape[2];
     int ndim;
+    bool matrix; /* of attention, an MLP or an expert: what is quantised, if anything is */
 };
 struct tensors {
     VEC(struct tensor) all;
     bool failed;
 };
+
+#define ROUTER "mlp.gate.weight"
 
 /* layer: -1 for a tensor that is of none; what: its name inside the layer. cols 0: one dim. */
 static void put(struct tensors *t, int layer, const char *what, int64_t rows, int64_t cols)
@@ -63,6 +67,7 @@ static void put(struct tensors *t, int layer, const char *what, int64_t rows, in
     x->shape[0] = rows;
     x->shape[1] = cols;
     x->ndim = cols ? 2 : 1;
+    x->matrix = layer >= 0 && cols && strcmp(what, ROUTER);
 }
 
 static void put_attention(struct tensors *t, const struct config *m, int l)
@@ -106,7 +111,7 @@ static void put_layer(struct tensors *t, const struct config *m, int l)
         put_mlp(t, m, l, "mlp", m->ffn);
         return;
     }
-    put(t, l, "mlp.gate.weight", m->experts, m->hidden);
+    put(t, l, ROUTER, m->experts, m->hidden);
     if (m->shared)
         put_mlp(t, m, l, "mlp.shared_experts", m->shared * m->expert_ffn);
     for (int e = 0; e < m->experts; e++) {
@@ -130,6 +135,7 @@ static void put_model(struct tensors *t, const struct config *m)
 struct side {
     weft_layout *mesh;
     int base;     /* its first rank */
+    int dtype;    /* of the matrices */
     char **texts; /* of each tensor */
 };
 
@@ -178,7 +184,7 @@ static int place_side(struct checkpoint *c, const struct tensors *t, struct side
     for (size_t i = 0; i < t->all.n && !code; i++) {
         const struct tensor *x = &t->all.v[i];
         weft_layout *l = NULL;
-        if (checkpoint_place(c, s->mesh, x->name, WEFT_BF16, x->ndim, x->shape, &l))
+        if (checkpoint_place(c, s->mesh, x->name, x->matrix ? s->dtype : WEFT_BF16, x->ndim, x->shape, &l))
             code = said(why);
         else
             code = text_of(l, s->base, &s->texts[i], why);
@@ -206,7 +212,21 @@ static int place(struct scene *s, const struct config *m, const struct tensors *
     return code;
 }
 
-int models_add(struct scene *s, const char *model, const char *from, const char *to, struct failure *why)
+/* "bf16:f8e4m3", or one name for both sides. */
+static int read_dtypes(const char *text, struct side side[2], struct failure *why)
+{
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : strlen(text);
+    side[0].dtype = dtype_parse(text, n);
+    side[1].dtype = colon ? dtype_parse(colon + 1, strlen(colon + 1)) : side[0].dtype;
+    if (!side[0].dtype || !side[1].dtype)
+        return failure_set(why, CLI_BAD, "--dtype '%.40s': needs an element type, or one for each side as bf16:f8e4m3",
+                           text);
+    return CLI_OK;
+}
+
+int models_add(struct scene *s, const char *model, const char *from, const char *to, const char *dtypes,
+               struct failure *why)
 {
     const struct config *m = configs;
     while (m < configs + MODELS && strcmp(m->name, model))
@@ -215,8 +235,9 @@ int models_add(struct scene *s, const char *model, const char *from, const char 
         return failure_set(why, CLI_BAD, "there is no model '%s' (weft sim --list)", model);
     struct tensors t = {0};
     struct side side[2] = {0};
-    int code = CLI_OK;
-    if (checkpoint_place_mesh("--from", from, &side[0].mesh) || checkpoint_place_mesh("--to", to, &side[1].mesh))
+    int code = read_dtypes(dtypes, side, why);
+    if (!code &&
+        (checkpoint_place_mesh("--from", from, &side[0].mesh) || checkpoint_place_mesh("--to", to, &side[1].mesh)))
         code = said(why);
     put_model(&t, m);
     if (!code && t.failed)

@@ -1,5 +1,6 @@
 #include "foresee/scene.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,13 +211,49 @@ int scene_plan(struct scene *s, const char *path, struct failure *why)
 
 /* ---- simulating ---- */
 
-/* Round k of all: the share of each tensor that counts several times. */
-static void share(const struct scene *s, int k, int rounds, int *out)
+static double bytes_of(const weft_layout_desc *d)
 {
-    for (size_t i = 0; i < s->times.n; i++) {
-        int64_t t = s->times.v[i];
-        out[i] = (int)(t * (k + 1) / rounds - t * k / rounds);
-    }
+    double bytes = (double)weft_dtype_size((int)d->dtype);
+    for (int i = 0; i < d->ndim; i++)
+        bytes *= (double)d->dims[i].extent;
+    return bytes;
+}
+
+static size_t mesh_of(const weft_layout_desc *d)
+{
+    size_t n = 1;
+    for (int a = 0; a < d->naxes; a++)
+        n *= (size_t)d->axes[a].size;
+    return n;
+}
+
+/* Which part of the time the source of each tensor is busy, if all send from the start at the same rate: ranks that
+ * have less to send are done earlier. */
+static int paces(const struct scene *s, double *pace, struct failure *why)
+{
+    double *load = calloc((size_t)s->world + 1, sizeof *load), most = 0;
+    weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
+    if (!load)
+        return no_memory(why);
+    for (int second = 0; second < 2; second++)
+        for (size_t i = 0; i < s->moves.n; i++) {
+            size_t n = weft_layout_describe(s->moves.v[i].src, &d) || d.boxes ? 0 : mesh_of(&d);
+            pace[i] = n && second ? 0 : 1;
+            for (size_t k = 0; k < n && !second; k++)
+                load[d.ranks[k]] += bytes_of(&d) * s->times.v[i] / (double)n;
+            for (size_t k = 0; k < n && second; k++)
+                pace[i] = fmax(pace[i], load[d.ranks[k]] / most);
+            for (size_t k = 0; k < n && !second; k++)
+                most = fmax(most, load[d.ranks[k]]);
+        }
+    free(load);
+    return CLI_OK;
+}
+
+/* How many copies of a tensor that counts t times are in the rounds before the k-th. */
+static int before_round(int t, double pace, int k, int rounds)
+{
+    return (int)fmin(t, floor((double)t * k / (rounds * pace) + 1e-9));
 }
 
 static int lower_one(const struct scene *s, int rank, const weft_lower_opts *opts, weft_plan **out, struct failure *why)
@@ -260,11 +297,13 @@ static int rounds_of(const struct scene *s, const struct links *l, const weft_lo
 static int lower_all(const struct scene *s, const weft_lower_opts *opts, bool quiet, struct graph *g,
                      struct failure *why)
 {
-    int rounds = 1, code = CLI_OK, *part = malloc((s->times.n + 1) * sizeof *part);
+    int rounds = 1, *part = malloc((s->times.n + 1) * sizeof *part);
+    double *pace = malloc((s->times.n + 1) * sizeof *pace);
     bool alike = s->tensors > s->moves.n;
-    if (!part)
-        return no_memory(why);
-    if (alike)
+    int code = part && pace ? CLI_OK : no_memory(why);
+    if (!code && alike)
+        code = paces(s, pace, why);
+    if (!code && alike)
         code = rounds_of(s, g->links, opts, &rounds, why);
     for (int r = 0; r < s->world && !code; r++) {
         weft_plan *p = NULL;
@@ -272,7 +311,9 @@ static int lower_all(const struct scene *s, const weft_lower_opts *opts, bool qu
             progress_line("lowering rank", r, s->world);
         code = lower_one(s, r, opts, &p, why);
         for (int k = 0; k < rounds && !code; k++) {
-            share(s, k, rounds, part);
+            for (size_t i = 0; i < s->times.n && alike; i++)
+                part[i] = before_round(s->times.v[i], pace[i], k + 1, rounds) -
+                          before_round(s->times.v[i], pace[i], k, rounds);
             code = graph_add(g, p, alike ? part : NULL, why);
         }
         weft_plan_free(p);
@@ -280,6 +321,7 @@ static int lower_all(const struct scene *s, const weft_lower_opts *opts, bool qu
     if (!quiet)
         progress_line_end();
     free(part);
+    free(pace);
     return code;
 }
 

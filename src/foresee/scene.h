@@ -5,7 +5,7 @@
 #include "foresee/events.h"
 
 #define SCENE_ROUNDS \
-    8 /* a tensor that counts many times travels in rounds, this many at most, so that relays overlap */
+    16 /* a tensor that counts many times travels in rounds, this many at most, so that relays overlap */
 
 struct scene {
     VEC(weft_move) moves; /* the layouts are the scene's */
