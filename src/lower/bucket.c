@@ -8,6 +8,7 @@
 struct slot {
     int32_t stage, class, peer;
     uint32_t node;
+    int64_t place; /* of a part that is passed on: bytes of its origin before it in the channel; otherwise 0 */
 };
 
 enum { SENDS, COPIES, RECVS, LATER }; /* the order within a stage */
@@ -42,6 +43,8 @@ static int order_slots(const struct draft *d, const struct slot *a, const struct
     if (a->class == SENDS || a->class == RECVS) {
         if (a->peer != b->peer)
             return a->peer < b->peer ? -1 : 1;
+        if (a->place != b->place)
+            return a->place < b->place ? -1 : 1;
         int c = order_parts(d, &d->nodes.v[a->node], &d->nodes.v[b->node]);
         if (c)
             return c;
@@ -63,6 +66,41 @@ static void sort_slots(const struct draft *d, struct slot *v, struct slot *tmp, 
     size_t i = 0, j = h, k = 0;
     while (i < h)
         v[k++] = j < n && order_slots(d, &v[j], &tmp[i]) < 0 ? v[j++] : tmp[i++];
+}
+
+static int64_t bytes_of(const struct draft *d, const struct draft_node *n)
+{
+    const struct plan_part *p = &d->parts.v[n->part];
+    return p->count * (int64_t)weft_dtype_size(p->wire);
+}
+
+/* Reorders what a channel passes on. Its origins all send from the start, at about the same rate. In the order of
+ * tensors the parts of one origin would wait for all of another, which has its own on the way for as long as the run
+ * takes. So the origins take turns, by the bytes that each has sent. Both ends of the channel have the same parts. */
+static int take_turns(const struct draft *d, struct slot *v, struct slot *tmp, size_t n, struct arena *arena)
+{
+    int64_t *sum = NULL;
+    for (size_t i = 0, end; i < n; i = end) {
+        bool passed = false;
+        for (end = i; end < n && v[end].stage == v[i].stage && v[end].class == v[i].class && v[end].peer == v[i].peer;)
+            passed |= d->nodes.v[v[end++].node].origin >= 0;
+        if (!passed)
+            continue;
+        if (!sum && !(sum = arena_alloc(arena, (size_t)d->world * sizeof *sum)))
+            return error_nomem();
+        for (size_t k = i; k < end; k++)
+            if (d->nodes.v[v[k].node].origin >= 0)
+                sum[d->nodes.v[v[k].node].origin] = 0;
+        for (size_t k = i; k < end; k++) {
+            const struct draft_node *x = &d->nodes.v[v[k].node];
+            if (x->origin < 0)
+                continue;
+            v[k].place = sum[x->origin];
+            sum[x->origin] += bytes_of(d, x);
+        }
+        sort_slots(d, v + i, tmp, end - i);
+    }
+    return 0;
 }
 
 /* Peers are numbered from this rank on, so that not all ranks send to rank 0 first. */
@@ -155,12 +193,15 @@ static int pack(struct packing *k)
     memset(k->waits, 0, n * sizeof *k->waits);
     for (size_t i = 0; i < n; i++) {
         const struct draft_node *x = &d->nodes.v[i];
-        v[i] = (struct slot){x->stage, class_of(x), x->peer < 0 ? 0 : turn(d, x->peer), (uint32_t)i};
+        v[i] = (struct slot){x->stage, class_of(x), x->peer < 0 ? 0 : turn(d, x->peer), (uint32_t)i, 0};
     }
     sort_slots(d, v, v + n, n);
+    int rc = take_turns(d, v, v + n, n, &d->arena);
+    if (rc)
+        return rc;
     for (size_t i = 0; i < n; i++) {
         struct draft_node *x = &d->nodes.v[v[i].node];
-        int rc = fits(k, i ? &v[i - 1] : NULL, &v[i]) ? 0 : start_step(k, x);
+        rc = fits(k, i ? &v[i - 1] : NULL, &v[i]) ? 0 : start_step(k, x);
         if (!rc)
             rc = add_to_step(k, x);
         if (rc)

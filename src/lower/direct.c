@@ -34,6 +34,8 @@ static int put_relay(const struct pair *p, const struct span *box)
         rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
         if (!rc)
             rc = draft_send(j->d, c->stage + 1, c->mates[i], j->wire, 0, got, NULL);
+        if (!rc)
+            draft_passed_on(j->d, c->origin);
     }
     return rc ? rc : emit_dups(j, p->slots, box, false, filled, c->stage);
 }
@@ -52,6 +54,8 @@ static int put_box(void *arg, const struct span *box)
     if (!p->slots)
         return draft_send(j->d, c->stage, c->rank, j->wire, 0, DRAFT_NONE, NULL);
     rc = draft_recv(j->d, c->stage, c->rank, j->wire, 0, &node);
+    if (!rc && c->stage)
+        draft_passed_on(j->d, c->origin);
     return rc ? rc : emit_dups(j, p->slots, box, false, node, c->stage);
 }
 

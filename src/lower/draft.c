@@ -126,6 +126,7 @@ static int add_node(struct draft *d, struct draft_node n, const uint32_t *deps, 
     n.part = last ? last->part + last->nparts : 0;
     n.nparts = (uint32_t)d->parts.n - n.part;
     n.tensor = d->tensor;
+    n.origin = -1;
     n.dep = (uint32_t)d->deps.n;
     if (!vec_room(&d->deps, ndeps))
         return error_nomem();
@@ -175,6 +176,11 @@ int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, 
     p->wire = (uint8_t)wire;
     d->received += p->count * (int64_t)weft_dtype_size(wire);
     return add_node(d, (struct draft_node){.kind = PLAN_RECV, .peer = peer, .stage = stage, .tie = tie}, NULL, 0, node);
+}
+
+void draft_passed_on(struct draft *d, int origin)
+{
+    d->nodes.v[d->nodes.n - 1].origin = origin;
 }
 
 void draft_drop(struct draft *d)

@@ -3,7 +3,7 @@
  *
  * Both ends of a channel must make the same buckets without communication. So within a stage the parts of a channel are
  * ordered by tensor and global box (and by `tie` if one box is sent twice), not by the order in which a pass found
- * them. */
+ * them. Parts that are passed on take turns by their origins, which send at the same time. */
 #ifndef WEFT_LOWER_DRAFT_H
 #define WEFT_LOWER_DRAFT_H
 #include "base/arena.h"
@@ -18,6 +18,7 @@ struct draft_dim {
 struct draft_node {
     uint8_t kind, op, via;
     int32_t peer, stage;
+    int32_t origin;        /* of a part that is passed on: the rank that sent it first; otherwise -1 */
     uint32_t part, nparts; /* parts[] */
     uint32_t dep, ndeps;   /* deps[], of nodes */
     uint32_t tensor, step; /* step: set by bucket_pack */
@@ -60,6 +61,8 @@ int draft_reduce(struct draft *d, int32_t stage, int op, int64_t div, int via, c
 int draft_send(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t dep, uint32_t *node);
 int draft_send_after(struct draft *d, int32_t stage, int peer, int wire, const uint32_t *deps, size_t ndeps);
 int draft_recv(struct draft *d, int32_t stage, int peer, int wire, int64_t tie, uint32_t *node);
+/* The node that was added last is part of a message that passes on what `origin` sent. */
+void draft_passed_on(struct draft *d, int origin);
 
 /* ---- bucket.c ---- */
 

@@ -353,8 +353,9 @@ static int receive_on_host(const struct feed *f, const struct feed_line *l, int6
     int rc = 0;
     for (int64_t p = 0, g, member; p < f->length && !rc;) {
         struct feed_cut c = {.from = p, .to = cut_end(f, l, (wide)h * f->length, p, share, &g, &member)};
+        c.origin = giver_rank(f, l, g);
         if (member == me) {
-            c.rank = giver_rank(f, l, g);
+            c.rank = c.origin;
             c.mates = mates;
             c.nmates = n;
         } else {

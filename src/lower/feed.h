@@ -45,6 +45,7 @@ struct feed_cut {
     int64_t from, to;
     int rank;
     int32_t stage;    /* 0: sent by the source; 1: passed on inside a host */
+    int origin;       /* the rank of the source that sends it first */
     const int *mates; /* for a destination: the ranks to which this rank passes the stretch on */
     size_t nmates;
 };

@@ -305,6 +305,33 @@ static void one_more_replica_halves_the_time_of_a_sender(void **state)
     scene_free(&s);
 }
 
+/* Four sources send tensors of their own, at the same time, to four replicas on another host, which pass on a quarter
+ * of each to one another. In the order of tensors, what came from the last source would wait for all of the first. */
+static void what_is_passed_on_goes_in_the_order_of_its_arrival(void **state)
+{
+    (void)state;
+    struct scene s = {.apart = true};
+    struct failure why;
+    struct scene_run r;
+    struct scene_how how = how_of("h100");
+    uint32_t link;
+    how.machine.ranks_per_host = how.machine.nics = 4;
+    how.machine.inside_rank = 200;
+    how.bucket = 1 << 20;
+    for (int source = 0; source < 4; source++)
+        for (int i = 0; i < 8; i++) {
+            char src[64];
+            snprintf(src, sizeof src, "u8[67108864] @x1=%d", source);
+            assert_int_equal(scene_add(&s, src, "u8[67108864] @d4=4..7", &why), CLI_OK);
+        }
+    simulate(&s, &how, &r);
+    double bound = graph_bound(&r.graph, &link);
+    if (r.events.total > 1.1 * bound)
+        fail_msg("%.0f ns, and the busiest link is busy for %.0f", r.events.total, bound);
+    scene_run_free(&r);
+    scene_free(&s);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -316,6 +343,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_model_between_parallelisms),
         cmocka_unit_test(what_ifs_are_simulations_of_their_own),
         cmocka_unit_test(one_more_replica_halves_the_time_of_a_sender),
+        cmocka_unit_test(what_is_passed_on_goes_in_the_order_of_its_arrival),
         cmocka_unit_test(matrices_of_a_model_have_the_dtypes_that_are_asked_for),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
