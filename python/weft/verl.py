@@ -31,7 +31,7 @@ from ._layout import Layout, boxes, layout
 
 __all__ = ["Engine", "Piece", "pieces_of"]
 
-_LOOK = 0.5  # seconds in which a wait for a version looks whether it was cancelled
+_PAUSE = 0.01, 0.5  # seconds between two looks for a version: at first, and when it takes long
 
 
 class Piece(NamedTuple):
@@ -309,17 +309,12 @@ class Engine(CheckpointEngine):  # type: ignore[misc]
 
     # ---- the rollout worker ----
 
-    def _find(self, timeout: float) -> Optional[Version]:
-        """The version of this sync, if it is there within the timeout."""
-        there = self._open()
-        until = time.monotonic() + timeout
-        while True:
-            for v in there.versions(self.set):
-                if isinstance(v.meta, dict) and v.meta.get("sync") == self._sync and v.holders == v.ranks:
-                    return v.version
-            if time.monotonic() >= until:
-                return None
-            time.sleep(0.02)
+    def _find(self) -> Optional[Version]:
+        """The version of this sync, if it is there."""
+        for v in self._open().versions(self.set):
+            if isinstance(v.meta, dict) and v.meta.get("sync") == self._sync and v.holders == v.ranks:
+                return v.version
+        return None
 
     def _buckets(self, version: Version) -> List[Dict[str, Layout]]:
         """The tensors of the version, in groups of at most a bucket's bytes; one that is larger is alone."""
@@ -349,11 +344,14 @@ class Engine(CheckpointEngine):  # type: ignore[misc]
         """Whole tensors of this sync's version, bucket by bucket: the next one is fetched while the caller has this one."""
         loop = asyncio.get_running_loop()
         until = time.monotonic() + self.timeout
-        version: Optional[Version] = None
+        pause = _PAUSE[0]
+        version = await loop.run_in_executor(None, self._find)
         while version is None:
-            version = await loop.run_in_executor(None, self._find, _LOOK)
-            if version is None and time.monotonic() >= until:
+            if time.monotonic() >= until:
                 raise TimeoutError(f"set {self.set!r}: the actor has not published this sync within {self.timeout} s")
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, _PAUSE[1])
+            version = await loop.run_in_executor(None, self._find)
         if global_steps is not None and version.step != global_steps:
             raise MismatchError(f"set {self.set!r}: the actor has published step {version.step}, and this worker was asked for {global_steps}")
         buckets = await loop.run_in_executor(None, self._buckets, version)
