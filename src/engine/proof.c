@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "engine/channel.h"
 #include "engine/shape.h"
 #include "engine/ways/assist.h"
@@ -137,16 +138,6 @@ static _Atomic uint64_t *stamp_of(const struct block *b, const struct block_mess
     return (_Atomic uint64_t *)(void *)((char *)(uintptr_t)b + b->sums) + 2 * b->nparts + (send - block_messages(b));
 }
 
-#define HELP_LOOKS 300 /* how often a sender looks whether the receiver has begun: a few microseconds */
-
-/* The sender first copies its share of a message that both ends copy. Then both ends sum at the same time. */
-static void help(weft_exec *x, const struct exec_out *out)
-{
-    bool begun = false;
-    for (int i = 0; i < HELP_LOOKS && (!begun || assist_one(x, out, out->posted)); i++)
-        begun = begun || assist_one(x, out, out->posted);
-}
-
 /* The receiver may copy the message while its sender sums it: the sums have a signal of their own, the stamp. One
  * exception: the copies of order/weave.c end without waiting for anything. */
 static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *step)
@@ -160,8 +151,6 @@ static bool launch(weft_exec *x, struct exec_out *out, const struct exec_step *s
         return false;
     if (!out->woven) {
         core_signal(x->comm->group, out->peer, out->ready, out->base + out->posted + 1);
-        if (step->pieces)
-            help(x, out);
         proof_sends(x, out);
     }
     return true;
@@ -249,11 +238,28 @@ uint64_t proof_sum(const struct proof_part *c)
     return c->tile ? sum_tile(c->tile, c->base, c->from, c->via, c->to) : sum_bytes(0, c->base, (size_t)c->bytes);
 }
 
-uint64_t proof_sent(const weft_exec *x, uint32_t part)
+#define PIECE (32 << 10) /* bytes that a sender sums before it looks again whether the receiver has begun */
+
+/* As proof_sum. If both ends copy the message, its sender first copies all it can: then both ends sum at the same time.
+ * A receiver that begins later is helped between two pieces of the sum. */
+static uint64_t sum_and_help(weft_exec *x, const struct exec_out *out, const struct proof_part *c)
+{
+    uint64_t sum = 0;
+    if (c->tile || !x->program->steps[out->steps[out->posted]].pieces)
+        return proof_sum(c);
+    for (int64_t at = 0; at < c->bytes; at += PIECE) {
+        while (assist_one(x, out, out->posted))
+            continue;
+        sum += sum_bytes((uint64_t)at, c->base + at, (size_t)min64(PIECE, c->bytes - at));
+    }
+    return sum;
+}
+
+uint64_t proof_sent(weft_exec *x, const struct exec_out *out, uint32_t part)
 {
     struct proof_part *parts = x->program->proof->parts, *c = &parts[parts[part].same];
     if (c->run != x->run) {
-        c->sum = proof_sum(c);
+        c->sum = out ? sum_and_help(x, out, c) : proof_sum(c);
         c->run = x->run;
     }
     return c->sum;
@@ -269,6 +275,6 @@ void proof_sends(weft_exec *x, const struct exec_out *out)
     const struct plan_step *st = &x->plan->steps[out->steps[out->posted]];
     uint64_t *sums = proof_sums(x, x->block) + out->sends[out->posted].part;
     for (uint32_t q = 0; q < st->nparts; q++)
-        sums[q] = proof_sent(x, 2 * (st->part + q));
+        sums[q] = proof_sent(x, out, 2 * (st->part + q));
     atomic_store_explicit(stamp_of(x->block, &out->sends[out->posted]), x->run, memory_order_release);
 }

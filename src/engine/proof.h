@@ -58,7 +58,9 @@ size_t proof_room(uint32_t nparts, uint32_t nmessages);
 int proof_make(weft_exec *x, struct program *p);
 
 uint64_t proof_sum(const struct proof_part *c);
-uint64_t proof_sent(const weft_exec *x, uint32_t part); /* the sum of one that is sent, computed once in a run */
+/* The sum of one that is sent, computed once in a run. `out`: its message is the next one of this channel. NULL: it
+ * goes to another host. */
+uint64_t proof_sent(weft_exec *x, const struct exec_out *out, uint32_t part);
 /* Where the sums of this run are in a block, one for each of its parts. Sums of the run before may still be read: a
  * sender that pushes is up to one run ahead. */
 uint64_t *proof_sums(const weft_exec *x, const struct block *b);

@@ -69,7 +69,7 @@ int proof_wire_began(weft_exec *x, struct wire_channel *ch)
     uint32_t at = c->first[ch->begun];
     for (uint32_t part = st->part; ch->sends && part < st->part + st->nparts; part++)
         for (uint32_t i = 0; i < sums_of_part(x, part); i++)
-            c->sums[at++] = proof_sent(x, 2 * part + i);
+            c->sums[at++] = proof_sent(x, NULL, 2 * part + i);
     return ch->begun + 1 == ch->n ? c->wire->wire->ops->start(c->wire) : 0;
 }
 
