@@ -287,9 +287,12 @@ static void ask(struct survivors *s, int from, int64_t now)
     int turn = before(s);
     if (now - s->asked_at < survive_patience(s, ASK_AGAIN_NS, ASK_BEATS) * (turn ? turn : whom == s->asked_whom))
         return;
+    s->asked_more = s->asked_whom >= 0 && survive_in(s->dead, s->asked_whom) ? survive_more(s->asked_more) : 0;
     s->asked_at = now;
     s->asked_whom = whom;
     survive_mail_ask(s, whom);
+    for (int r = whom, n = s->asked_more; n > 0 && (r = survive_tree_next(s, r)) >= 0; n--)
+        survive_mail_ask(s, r);
 }
 
 static int agree(struct survivors *s)

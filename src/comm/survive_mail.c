@@ -91,7 +91,7 @@ static bool is_last(weft_comm *c)
 /* Of many ranks only some are told. So a rank that quits also tells which ranks it knows to be dead or to have quit.
  * Whoever leads the agreement hears it from any rank that reports. The ranks of a host see in its memory which of them
  * have quit, and report it if they take part. So only the last rank of a host tells hosts that it is not connected
- * with. If the last one dies instead, the ranks that speak to this host find out rank by rank that none is there. */
+ * with. If the last one dies instead, the ranks that speak to this host find out by their mail that none is there. */
 void survive_mail_quit(weft_comm *c)
 {
     if (!c->mail)

@@ -76,6 +76,7 @@ struct survive_part {
     uint64_t told;    /* survive_key of the word that it was told last */
     int64_t told_at;  /* when */
     int64_t heard_at; /* when it was told this word first, or has last reported */
+    int more;         /* ranks of its host that were mailed with it last: survive_more */
 };
 
 struct survive_block; /* a rank's words in the memory of its host */
@@ -103,11 +104,11 @@ struct survivors {
     uint64_t *asked; /* of other hosts: have asked in this agreement */
     bool news;       /* the dead have changed since this rank's last report */
     int64_t looked_at, asked_at;
-    int asked_whom;
-    uint64_t departures; /* liveness_departures, when this rank last looked at all others */
-    uint64_t words_seen; /* of core_group, when it last read words of this host's ranks */
-    int64_t words_at;    /* when it last looked at all of them */
-    bool asked_after;    /* this rank has told ranks after it that it asks, because its deadline is over */
+    int asked_whom, asked_more; /* the rank that was asked last, and how many others of its host: survive_more */
+    uint64_t departures;        /* liveness_departures, when this rank last looked at all others */
+    uint64_t words_seen;        /* of core_group, when it last read words of this host's ranks */
+    int64_t words_at;           /* when it last looked at all of them */
+    bool asked_after;           /* this rank has told ranks after it that it asks, because its deadline is over */
     /* of the leader */
     bool fresh;                            /* the list was not one that a rank had accepted before */
     struct survive_word best, coming_best; /* the accepted list with the highest ballot; one of which parts have come */
@@ -133,6 +134,14 @@ struct survivors {
 static inline bool survive_late(const struct survivors *s, int64_t now)
 {
     return now >= s->began + s->comm->deadline_ns;
+}
+
+/* A rank that was mailed is dead. Then the others of its host may be, too, and a rank on another host finds that out
+ * only if it mails them. So it mails the next one, and this many more with it: each time four times as many as before.
+ * A host that is gone is known after a few beats, and one rank that is gone costs a few messages. */
+static inline int survive_more(int before)
+{
+    return 4 * before + 4;
 }
 
 /* A time, or some beats, which are longer if many ranks share a machine. */
@@ -199,6 +208,8 @@ bool survive_tree_settled(const struct survivors *s);
 void survive_tree_pass_on(struct survivors *s, const struct survive_word *w, int first, int hosts);
 /* The rank to ask for the word of rank `leader`, on the way up to it. */
 int survive_tree_up(const struct survivors *s, int leader);
+/* The next rank of the same host, behind this one, that may speak for others; -1: none. There are several hosts. */
+int survive_tree_next(const struct survivors *s, int rank);
 
 /* ---- survive_take.c ---- */
 

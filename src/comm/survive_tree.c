@@ -142,6 +142,11 @@ static int speaker(const struct survivors *s, int host, int from)
     return -1;
 }
 
+int survive_tree_next(const struct survivors *s, int rank)
+{
+    return speaker(s, hosts_of(s)->host[rank], rank + 1);
+}
+
 /* The first rank of a host that is not dead; -1: none. */
 static int rest_of(const struct survivors *s, int host)
 {
@@ -205,6 +210,7 @@ static void hand_over(struct survivors *s, int i, int64_t now)
 {
     struct survive_part *p = &s->parts[i];
     int next = speaker(s, p->first, p->rank + 1), first = (p->first + 1) % hosts_of(s)->nhosts, n = p->n - 1;
+    p->more = survive_in(s->dead, p->rank) ? survive_more(p->more) : 0;
     p->told = 0;
     p->heard_at = now;
     if (next < 0)
@@ -256,6 +262,8 @@ static void tell_part(struct survivors *s, int i, int64_t now)
     }
     if (!survive_in(s->dead, s->parts[i].rank))
         tell(s, &s->parts[i], now);
+    for (int r = s->parts[i].rank, n = s->parts[i].more; n > 0 && (r = survive_tree_next(s, r)) >= 0; n--)
+        survive_mail_word(s, r, &s->view, 0, 0);
     s->parts[i].told = s->key;
 }
 
