@@ -47,7 +47,7 @@ _weft()
     esac
     case $verb in
     bench) [ "$COMP_CWORD" -ne 2 ] || mapfile -t COMPREPLY < <(compgen -W "$(_weft_words "$weft" bench) --help" -- "$cur") ;;
-    bus) [ "$COMP_CWORD" -ne 2 ] || mapfile -t COMPREPLY < <(compgen -W 'serve ls watch status push pull doctor' -- "$cur") ;;
+    bus) [ "$COMP_CWORD" -ne 2 ] || mapfile -t COMPREPLY < <(compgen -W 'serve ls watch status push pull doctor agent' -- "$cur") ;;
     run) mapfile -t COMPREPLY < <(compgen -c -f -- "$cur") ;;
     checkpoint | diagnose | trace) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac

@@ -9,15 +9,15 @@ extern "C" {
 
 enum weft_log_level {
     WEFT_LOG_ERROR = 1, /* a comm has failed */
-    WEFT_LOG_WARNING,   /* a wait ran out of time; a trace or metrics cannot be written */
-    WEFT_LOG_INFO       /* comms are opened and closed, execs are bound and freed */
+    WEFT_LOG_WARNING, /* a wait ran out of time; a trace or metrics cannot be written; an agent does not do its work */
+    WEFT_LOG_INFO     /* comms are opened and closed, execs are bound and freed; an agent follows a publisher */
 };
 
 typedef struct weft_log_record {
     size_t size;
     enum weft_log_level level;
-    const char *event; /* opened, closed, bound, freed, timeout, failed, unwritten */
-    const char *comm;  /* the URL of the comm, or which split of it; may be empty */
+    const char *event; /* opened, closed, bound, freed, timeout, failed, unwritten, agent */
+    const char *comm;  /* the URL of the comm, or which split of it, or of the bus; may be empty */
     int rank;          /* of the caller; -1: not known */
     const char *text;  /* one sentence */
 } weft_log_record;

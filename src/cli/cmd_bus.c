@@ -3,11 +3,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,14 +14,17 @@
 #include "bus/bus_server.h"
 #include "bus/directory.h"
 #include "cli/cli.h"
+#include "cli/cmd_bus_agent.h"
 #include "cli/cmd_bus_data.h"
 #include "cli/cmd_bus_status.h"
+#include "cli/notify.h"
 #include "comm/environment.h"
 #include "rendezvous/address.h"
 #include "tool/args.h"
 #include "tool/failure.h"
 #include "tool/json_write.h"
 #include "weft.h"
+#include "weft/bus.h"
 
 #define LISTEN "127.0.0.1:7077"
 #define SECOND INT64_C(1000000000)
@@ -50,25 +50,6 @@ static sigset_t end_signals(void)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         sigaddset(&set, ends[i]);
     return set;
-}
-
-/* Tells systemd, or whichever program has set NOTIFY_SOCKET, how the server is. */
-static void notify(const char *state)
-{
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
-    size_t n = path ? strlen(path) : 0;
-    if (n < 2 || n >= sizeof at.sun_path || (*path != '/' && *path != '@'))
-        return;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    memcpy(at.sun_path, path, n);
-    if (*path == '@')
-        at.sun_path[0] = 0; /* an abstract name */
-    if (fd < 0)
-        return;
-    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&at,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
-    close(fd);
 }
 
 static int64_t now_ns(void)
@@ -170,9 +151,9 @@ static int serve(const struct asked *a, struct failure *f)
         printf("metrics http://127.0.0.1:%d/metrics\n", port);
     printf("serving tcp:%s\n", text);
     fflush(stdout);
-    notify("READY=1");
+    notify_send("READY=1");
     int code = stay(server, a, f);
-    notify("STOPPING=1");
+    notify_send("STOPPING=1");
     metrics_http_stop(metrics);
     bus_server_stop(server);
     return code;
@@ -372,11 +353,13 @@ static const struct {
     {"push", "jtlsdex", 3, 3, "push takes a URL, the name of a set and a checkpoint"},
     {"pull", "jtsdop", 3, 3, "pull takes a URL, the name of a set and where to write it"},
     {"doctor", "jt", 1, 1, "the URL of the directory is missing"},
+    {"agent", "tlvy", 1, 1, "the URL of the directory is missing"},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 /* The first option that was given and that the word does not take. */
-static bool strange(const struct asked *a, const struct cmd_bus_data *d, const char *options)
+static bool strange(const struct asked *a, const struct cmd_bus_data *d, const struct cmd_bus_agent *g,
+                    const char *options)
 {
     const struct {
         char letter;
@@ -395,7 +378,9 @@ static bool strange(const struct asked *a, const struct cmd_bus_data *d, const c
                {'e', d->meta != NULL},
                {'x', d->seconds != 0},
                {'o', d->to || d->rules},
-               {'p', d->force}};
+               {'p', d->force},
+               {'v', g->versions != 0},
+               {'y', g->memory != 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].given && !strchr(options, all[i].letter))
             return true;
@@ -406,10 +391,11 @@ int cmd_bus(int argc, char **argv)
 {
     struct asked a = {.metrics = -1, .after = -1, .timeout = TIMEOUT_S, .prefix = ""};
     struct cmd_bus_data d = {.step = -1};
+    struct cmd_bus_agent g = {0};
     const struct args_option rows[] = {
         {"listen", ARGS_TEXT, "HOST:PORT",
          "serve: where; port 0 lets the system choose one, and a HOST other than loopback lets other machines in "
-         "(default " LISTEN "); push: where other hosts read the version",
+         "(default " LISTEN "); push, agent: where other hosts read versions",
          &a.listen, 0, 0},
         {"token-file", ARGS_TEXT, "FILE",
          "the token; serve: the one for publishing (default WEFT_TOKEN, WEFT_TOKEN_FILE)", &a.token, 0, 0},
@@ -438,6 +424,11 @@ int cmd_bus(int argc, char **argv)
         {"rules", ARGS_TEXT, "RULES",
          "pull: with --to, how tensors are split: a file, or a name, as for weft checkpoint", &d.rules, 0, 0},
         {"force", ARGS_FLAG, NULL, "pull: replace what is there", &d.force, 0, 0},
+        {"versions", ARGS_INT, "N",
+         "agent: versions of a set that are kept after their publisher has gone, newer ones counted (1)", &g.versions,
+         1, WEFT_BUS_KEEP},
+        {"memory", ARGS_BYTES, "BYTES", "agent: memory of all snapshots that it holds (half of the machine's)",
+         &g.memory, 1, INT64_MAX / 4},
         {0}};
     const struct args_verb verb = {
         "bus",
@@ -448,7 +439,8 @@ int cmd_bus(int argc, char **argv)
         "status URL [--json]\n"
         "push URL SET CHECKPOINT [--step N] [--dtype DTYPE] [--meta TEXT] [--seconds N] [--listen HOST:PORT] [--json]\n"
         "pull URL SET OUT [--step N] [--dtype DTYPE] [--to MESH --rules RULES] [--force] [--json]\n"
-        "doctor URL [--json]",
+        "doctor URL [--json]\n"
+        "agent URL [--versions N] [--memory BYTES] [--listen HOST:PORT]",
         "Serves the directory in which jobs find each other that do not know each other, and shows what is in one. URL "
         "is\n"
         "tcp:HOST:PORT[/SPACE], file:DIR or etcd:http://HOST:PORT[/SPACE]. The server prints its URL when it is ready, "
@@ -456,8 +448,9 @@ int cmd_bus(int argc, char **argv)
         "push serves a checkpoint (a safetensors file, a folder of them, or one of weft checkpoint) as a version, as "
         "long as it runs.\n"
         "pull writes a version into OUT, a file NAME.safetensors or a folder. doctor says what is wrong, and ends with "
-        "1 "
-        "if something is.",
+        "1 if something is.\n"
+        "agent holds the snapshots of the publishers on its host and of its user, so that versions outlive them, until "
+        "INT, TERM or HUP.",
         rows, 4};
     const char *words[4];
     struct failure f = {0};
@@ -468,26 +461,26 @@ int cmd_bus(int argc, char **argv)
     while (verb_of < VERBS && (!n || strcmp(words[0], verbs[verb_of].name)))
         verb_of++;
     if (verb_of == VERBS)
-        return args_complain(&verb, "expected serve, ls, watch, status, push, pull or doctor");
+        return args_complain(&verb, "expected serve, ls, watch, status, push, pull, doctor or agent");
     if (n - 1 < verbs[verb_of].least)
         return args_complain(&verb, "%s", verbs[verb_of].missing);
     if (n - 1 > verbs[verb_of].most)
         return args_complain(&verb, n > 2 || verb_of ? "%s takes %d words at most" : "%s takes options only", words[0],
                              verbs[verb_of].most);
-    if (strange(&a, &d, verbs[verb_of].options))
+    if (strange(&a, &d, &g, verbs[verb_of].options))
         return args_complain(&verb, "an option is not one of weft bus %s", words[0]);
     if (d.dtype && strcmp(d.dtype, "f16") && strcmp(d.dtype, "bf16") && strcmp(d.dtype, "f32") &&
         strcmp(d.dtype, "f64"))
         return args_complain(&verb, "--dtype is f16, bf16, f32 or f64, not '%s'", d.dtype);
     if (d.rules && !d.to)
         return args_complain(&verb, "--rules is for --to");
-    d.listen = a.listen;
+    d.listen = g.listen = a.listen;
     a.listen = a.listen ? a.listen : LISTEN;
-    a.url = d.url = n > 1 ? words[1] : NULL;
+    a.url = d.url = g.url = n > 1 ? words[1] : NULL;
     a.prefix = d.set = n > 2 ? words[2] : "";
     d.path = n > 3 ? words[3] : NULL;
-    d.token_file = a.token;
-    d.timeout = a.timeout;
+    d.token_file = g.token_file = a.token;
+    d.timeout = g.timeout = a.timeout;
     d.json = a.json;
     switch (verb_of) {
     case 0: code = serve(&a, &f); break;
@@ -496,7 +489,8 @@ int cmd_bus(int argc, char **argv)
     case 3: code = status(&a, &f); break;
     case 4: code = cmd_bus_data_push(&d, &f); break;
     case 5: code = cmd_bus_data_pull(&d, &f); break;
-    default: code = cmd_bus_data_doctor(&d, &f);
+    case 6: code = cmd_bus_data_doctor(&d, &f); break;
+    default: code = cmd_bus_agent(&g, &f);
     }
     return code && *f.text ? failure_print(&f, "bus") : code;
 }

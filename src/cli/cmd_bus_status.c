@@ -16,6 +16,7 @@ struct set {
     const char *name; /* in a key */
     int name_len;
     int64_t versions, publishers, readers;
+    int64_t held;  /* ranks that have gone, and whose parts an agent has */
     int64_t parts; /* of the newest version */
     const char *newest;
     int64_t epoch, step; /* of the newest version */
@@ -42,12 +43,14 @@ static void add_version(struct set *s, const char *version)
     }
 }
 
-static void add_key(struct set *s, const char *key)
+static void add_key(struct set *s, const char *key, const char *value)
 {
     const char *rest;
-    if (behind(key, "slots/"))
-        s->publishers++;
-    else if (behind(key, "readers/"))
+    bool agent = strstr(value, "\nagent 1\n");
+    if (behind(key, "slots/")) {
+        s->held += agent;
+        s->publishers += !agent;
+    } else if (behind(key, "readers/"))
         s->readers += strcmp(strrchr(key, '/'), "/decided") && strcmp(strrchr(key, '/'), "/relay");
     else if ((rest = behind(key, "versions/")))
         add_version(s, rest);
@@ -77,7 +80,7 @@ static size_t find_sets(const struct directory_items *all, struct set *sets)
                 sets[n] = (struct set){.name = name, .name_len = len};
             n += !same;
             if (!pass)
-                add_key(&sets[n - 1], end + 1);
+                add_key(&sets[n - 1], end + 1, (const char *)all->items[i].value);
             else
                 sets[n - 1].parts += is_newest_part(&sets[n - 1], end + 1);
         }
@@ -126,6 +129,7 @@ static void print_json(const char *url, const struct directory_items *all, int64
         json_write_int(&j, "versions", sets[i].versions);
         json_write_int(&j, "parts", sets[i].parts);
         json_write_int(&j, "publishers", sets[i].publishers);
+        json_write_int(&j, "held", sets[i].held);
         json_write_int(&j, "readers", sets[i].readers);
         json_write_close(&j, '}');
     }
@@ -144,14 +148,15 @@ static void print_table(const char *url, const struct directory_items *all, int6
     for (size_t i = 0; i < n; i++)
         wide = sets[i].name_len > wide ? sets[i].name_len : wide;
     if (n)
-        printf("\n%-*s  %-16s  %8s  %5s  %10s  %7s\n", wide, "set", "newest", "versions", "parts", "publishers",
-               "readers");
+        printf("\n%-*s  %-16s  %8s  %5s  %10s  %4s  %7s\n", wide, "set", "newest", "versions", "parts", "publishers",
+               "held", "readers");
     for (size_t i = 0; i < n; i++) {
         char newest[48] = "none";
         if (sets[i].newest)
             snprintf(newest, sizeof newest, "%" PRId64 ".%" PRId64, sets[i].epoch, sets[i].step);
-        printf("%-*.*s  %-16s  %8" PRId64 "  %5" PRId64 "  %10" PRId64 "  %7" PRId64 "\n", wide, sets[i].name_len,
-               sets[i].name, newest, sets[i].versions, sets[i].parts, sets[i].publishers, sets[i].readers);
+        printf("%-*.*s  %-16s  %8" PRId64 "  %5" PRId64 "  %10" PRId64 "  %4" PRId64 "  %7" PRId64 "\n", wide,
+               sets[i].name_len, sets[i].name, newest, sets[i].versions, sets[i].parts, sets[i].publishers,
+               sets[i].held, sets[i].readers);
     }
 }
 

@@ -154,6 +154,13 @@ int bus_serve(weft_bus *b)
     return err;
 }
 
+void bus_way(const weft_bus *b, struct text *t)
+{
+    const struct part_server *s = b->server;
+    text_printf(t, "job %s\nhost %s\nsocket %s\naddress %s\nsecret %s\n", b->job, b->host, part_server_socket(s),
+                part_server_address(s), part_server_secret(s));
+}
+
 int bus_until(const weft_bus *b, const char *call, int64_t timeout_ns, int64_t *until)
 {
     if (timeout_ns < 0 && timeout_ns != WEFT_FOREVER && timeout_ns != WEFT_DEADLINE)

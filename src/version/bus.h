@@ -12,7 +12,8 @@
  *     layouts.c       a version's list of tensors, from one of its holders
  *     bus_relay.c, bus_relay_pull.c    what a host has pulled, for its readers and for other hosts
  *     bus.c           opening and closing
- *     publish.c, put.c, commit.c    epochs, slots; snapshots; parts and versions
+ *     publish.c and those that publish.h lists    a publisher
+ *     bus_agent.c     a process that holds the snapshots of its host
  *     reader_plan.c   from the layouts of both sides: what a reader copies from which rank
  *     subscribe.c     subscribers, pins
  *     fetch.c         which version, and copying it
@@ -46,6 +47,8 @@ void bus_leave(weft_bus *b);
 int bus_serve(weft_bus *b); /* starts the server, once */
 /* The time until which a call with this timeout waits. */
 int bus_until(const weft_bus *b, const char *call, int64_t timeout_ns, int64_t *until);
+/* How this process is reached, as lines of a record. The server is started. */
+void bus_way(const weft_bus *b, struct text *t);
 /* A connection of its own to the directory, for a watch. */
 int bus_open_directory(const weft_bus *b, int64_t until, struct directory **out);
 #endif

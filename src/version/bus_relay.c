@@ -122,8 +122,11 @@ int bus_relay_view(struct bus_relay *r, const struct catalog *c)
     const struct catalog_version *v = catalog_find(c, &r->version);
     r->viewed = deadline_now();
     for (int i = 0; i < r->ranks && v && i < v->ranks; i++)
-        if (r->parts[i] && v->parts[i])
-            r->parts[i]->slot = *v->parts[i]->slot;
+        if (r->parts[i] && v->parts[i]) {
+            struct bus_relay_part *p = r->parts[i];
+            p->slot_dead = p->slot_dead && !strcmp(p->slot.socket, v->parts[i]->slot->socket); /* an agent follows */
+            p->slot = *v->parts[i]->slot;
+        }
     for (size_t i = 0; i < c->nrelays && !err; i++) {
         bool known = !strcmp(c->relays[i].host, r->bus->host) || !c->relays[i].address[0];
         for (size_t k = 0; k < r->peers.n && !known; k++)
@@ -583,13 +586,10 @@ static void stop(struct bus_relay *r)
 static int announce(struct bus_relay *r, int64_t until, bool *done)
 {
     char key[RECORD_KEY], record[1024];
-    struct catalog_slot s;
     struct directory_outcome o;
     struct text t = text_start(record, sizeof record);
-    describe(r->bus, &s);
     relay_key(r->bus, r->source.set, key);
-    text_printf(&t, "job %s\nhost %s\nsocket %s\naddress %s\nsecret %s\n", s.job, s.host, s.socket, s.address,
-                s.secret);
+    bus_way(r->bus, &t);
     struct directory_change x = {.key = key, .value = record, .bytes = t.len, .lease = KEEPER_LEASE};
     int err = keeper_transact(&r->bus->keeper, &(struct directory_compare){key, 0}, 1, &x, 1, until, &o);
     *done = !err && o.done;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
@@ -30,11 +31,15 @@ static bool take_way(const char *value, struct catalog_slot *s)
            record_text(value, "secret", s->secret, sizeof s->secret);
 }
 
-static bool take_slot(const char *key, const char *value, struct catalog_slot *s)
+static bool take_slot(const char *key, const struct directory_item *item, struct catalog_slot *s)
 {
+    const char *value = (const char *)item->value;
+    int64_t agent = 0;
     char *end;
     s->epoch = strtoll(key, &end, 10);
     s->relay = false;
+    s->agent = record_int(value, "agent", &agent) && agent;
+    s->revision = item->revision;
     return *end == '/' && take_rank(end + 1, &s->rank) && take_way(value, s);
 }
 
@@ -99,7 +104,7 @@ static int take(struct catalog *c, const char *key, const struct directory_item 
         if (!record_int(value, "epoch", &c->epoch))
             c->epoch = 0;
     } else if (!strncmp(key, "slots/", 6))
-        c->nslots += take_slot(key + 6, value, &c->slots[c->nslots]);
+        c->nslots += take_slot(key + 6, item, &c->slots[c->nslots]);
     else if (!strncmp(key, "parts/", 6)) {
         c->parts[c->nparts].key = item->key;
         c->parts[c->nparts].revision = item->revision;
@@ -115,7 +120,7 @@ static int take(struct catalog *c, const char *key, const struct directory_item 
     return err;
 }
 
-static const struct catalog_slot *find_slot(const struct catalog *c, int64_t epoch, int rank)
+const struct catalog_slot *catalog_slot(const struct catalog *c, int64_t epoch, int rank)
 {
     for (size_t lo = 0, hi = c->nslots; lo < hi;) {
         size_t mid = lo + (hi - lo) / 2;
@@ -135,7 +140,7 @@ static void link_parts(struct catalog *c)
 {
     for (size_t i = 0, k = 0; i < c->nparts; i++) {
         struct catalog_part *p = &c->parts[i];
-        p->slot = find_slot(c, p->version.epoch, p->rank);
+        p->slot = catalog_slot(c, p->version.epoch, p->rank);
         while (k < c->nversions && record_version_compare(&c->versions[k].version, &p->version) < 0)
             k++;
         struct catalog_version *v = k < c->nversions ? &c->versions[k] : NULL;
@@ -171,6 +176,29 @@ int catalog_get(struct keeper *k, const char *set, int64_t until, struct catalog
     else
         link_parts(out);
     return err;
+}
+
+void catalog_agent_key(const char *host, char key[RECORD_KEY])
+{
+    snprintf(key, RECORD_KEY, "agents/%s/%lld", host, (long long)geteuid());
+}
+
+int catalog_agent(struct keeper *k, const char *host, int64_t until, struct catalog_slot *out)
+{
+    char key[RECORD_KEY];
+    struct directory_items items;
+    catalog_agent_key(host, key);
+    *out = (struct catalog_slot){0};
+    int err = keeper_get(k, key, until, &items);
+    if (err)
+        return err;
+    for (size_t i = 0; i < items.n; i++) { /* other users' may begin with it */
+        struct catalog_slot s = {.agent = true, .revision = items.items[i].revision};
+        if (!strcmp(items.items[i].key, key) && take_way((const char *)items.items[i].value, &s))
+            *out = s;
+    }
+    directory_items_free(&items);
+    return 0;
 }
 
 void catalog_free(struct catalog *c)

@@ -10,10 +10,10 @@
 
 /* How a rank of a publisher, or the relay of a host, is reached. */
 struct catalog_slot {
-    bool relay;
-    int64_t epoch; /* of a publisher */
+    bool relay, agent; /* agent: it is the agent of a host, or what that has of a publisher that has gone */
+    int64_t epoch;     /* of a publisher */
     int rank;
-    int64_t revision; /* of a relay's record */
+    int64_t revision; /* of its record */
     char job[WEFT_BUS_NAME + 1];
     char host[64], socket[64]; /* for processes of the same host */
     char address[CATALOG_PLACE], secret[80];
@@ -56,6 +56,10 @@ struct catalog {
 /* Records that are damaged, or of another version of weft, are left out. */
 int catalog_get(struct keeper *k, const char *set, int64_t until, struct catalog *out);
 void catalog_free(struct catalog *c);
+/* The record of the agent of host `host`, as this user runs it; a slot of revision 0: there is none. */
+void catalog_agent_key(const char *host, char key[RECORD_KEY]);
+int catalog_agent(struct keeper *k, const char *host, int64_t until, struct catalog_slot *out);
+const struct catalog_slot *catalog_slot(const struct catalog *c, int64_t epoch, int rank); /* NULL: there is none */
 /* Does a reader copy this version now? */
 bool catalog_is_read(const struct catalog *c, const weft_epoch_step *v);
 const struct catalog_version *catalog_find(const struct catalog *c, const weft_epoch_step *v); /* NULL: there is none */

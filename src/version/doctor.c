@@ -82,7 +82,10 @@ static void look_at_slot(const struct doctor *d, const struct catalog *c, const 
     unsigned char *bytes = NULL;
     size_t size = 0;
     int64_t until = min64(d->until, deadline_in(ANSWER_NS));
-    if (s->epoch < c->epoch) {
+    if (s->agent)
+        find(d, false, "rank %d of epoch %lld has gone, and agent %s has its versions", s->rank, (long long)s->epoch,
+             s->job);
+    else if (s->epoch < c->epoch) {
         find(d, false, "rank %d of epoch %lld (job %s) lives, but epoch %lld has taken the set: end it", s->rank,
              (long long)s->epoch, s->job, (long long)c->epoch);
         return;

@@ -86,6 +86,8 @@ int part_client_open(const char *host, const char *set, const struct catalog_slo
         .link.fd = -1, .silence = silence, .slot = slot, .set = set, .local = !strcmp(host, slot->host)};
     if (slot->relay)
         snprintf(out->name, sizeof out->name, "relay %s", slot->job);
+    else if (slot->agent)
+        snprintf(out->name, sizeof out->name, "agent %s", slot->job);
     else
         snprintf(out->name, sizeof out->name, "rank %d of publisher %s", slot->rank, slot->job);
     int err = out->local ? connect_here(out, &fd) : connect_there(out, until);
@@ -290,6 +292,19 @@ int part_client_take(struct part_client *c, const struct part_client_of *of, str
     *size = (size_t)r.bytes;
     *n = (size_t)r.count;
     return err;
+}
+
+int part_client_keep(struct part_client *c, const struct part_client_of *of, int64_t until)
+{
+    struct part_link_message m = message(c, PART_LINK_KEEP, of), r;
+    struct ucred agent;
+    socklen_t size = sizeof agent; /* it will be given memory, and any user can listen at a name without a file */
+    if (getsockopt(c->link.fd, SOL_SOCKET, SO_PEERCRED, &agent, &size) || (agent.uid != geteuid() && agent.uid))
+        return error_set(WEFT_EPEER, "%s is not a process of this user", c->name);
+    m.flags |= of->digests ? PART_LINK_DIGESTS : 0;
+    memcpy(&m.who, of->hash, sizeof m.who);
+    memcpy(&m.lost, of->hash + sizeof m.who, sizeof m.lost);
+    return ask(c, &m, NULL, until, &r);
 }
 
 int part_client_await(struct part_client *c, const struct part_client_of *of, int64_t at, int64_t count,

@@ -23,6 +23,10 @@
  *   AWAIT     of a relay, from its own host: blocks [at, at + count) whose bits are set are wanted. With
  *             PART_LINK_WAIT the relay waits a moment for them. The reply's `count` is how many are missing still.
  *
+ *   KEEP      of an agent, from its own host: the publisher that asks has a part that the agent is to hold. who, lost:
+ *             the hash of its digests; PART_LINK_DIGESTS: it has some. The agent asks that publisher for the part, as a
+ *             reader does, and replies when it has it.
+ *
  * With PART_LINK_RELAY the relay of a host is meant (bus_relay.h), otherwise the rank of a publisher. */
 #ifndef WEFT_VERSION_PART_LINK_H
 #define WEFT_VERSION_PART_LINK_H
@@ -39,13 +43,21 @@
 #define PART_LINK_MOST (INT64_C(1) << 20)   /* bytes of the blocks of one reply */
 #define PART_LINK_WAIT_NS INT64_C(20000000) /* a moment */
 
-enum part_link_op { PART_LINK_LAYOUTS = 1, PART_LINK_PART, PART_LINK_READ, PART_LINK_TAKE, PART_LINK_AWAIT };
+enum part_link_op {
+    PART_LINK_LAYOUTS = 1,
+    PART_LINK_PART,
+    PART_LINK_READ,
+    PART_LINK_TAKE,
+    PART_LINK_AWAIT,
+    PART_LINK_KEEP
+};
 enum part_link_flag {
     PART_LINK_FILE = 1,
     PART_LINK_RELAY = 2,
     PART_LINK_INSIST = 4,
     PART_LINK_BASE = 8,
-    PART_LINK_WAIT = 16
+    PART_LINK_WAIT = 16,
+    PART_LINK_DIGESTS = 32
 };
 
 struct part_link_message {

@@ -79,9 +79,10 @@ static struct part_server_source *find(struct reader *r, const struct part_link_
     pthread_mutex_lock(&s->lock);
     for (struct list *n = list_first(&s->sources); n && !found; n = list_after(&s->sources, n)) {
         struct part_server_source *p = LIST_OF(n, struct part_server_source, node);
-        bool relay = m->flags & PART_LINK_RELAY;
-        if (p->relay == relay && (relay || (p->epoch == m->epoch && p->rank == m->rank)) && strlen(p->set) == len &&
-            !memcmp(p->set, set, len))
+        bool relay = m->flags & PART_LINK_RELAY, keep = m->op == PART_LINK_KEEP;
+        if (keep || p->agent ? keep && p->agent
+                             : p->relay == relay && (relay || (p->epoch == m->epoch && p->rank == m->rank)) &&
+                                   strlen(p->set) == len && !memcmp(p->set, set, len))
             found = p;
     }
     if (found)
@@ -197,6 +198,17 @@ static int await_blocks(struct reader *r, struct part_server_source *p, struct p
     return code ? refuse(r, l, code, true) : reply(l, &(struct part_link_message){.count = missing});
 }
 
+static int keep_part(struct reader *r, struct part_server_source *p, struct part_link *l,
+                     const struct part_link_message *m, const char *name)
+{
+    char set[WEFT_BUS_NAME + 1];
+    if (l->sealed)
+        return EPROTO;
+    snprintf(set, sizeof set, "%.*s", (int)m->name, name);
+    int code = p->keep(p->owner, set, m);
+    return code ? refuse(r, l, code, true) : reply(l, &(struct part_link_message){0});
+}
+
 /* The bitmap behind a request. */
 static bool take_bitmap(const struct part_link_message *m, const unsigned char *message, size_t n,
                         const unsigned char **wanted)
@@ -223,7 +235,8 @@ static int serve(struct reader *r, struct part_link *l)
     if (m.magic != PART_LINK_MAGIC || m.name > WEFT_BUS_NAME || m.name > n - sizeof m ||
         (bitmap ? !take_bitmap(&m, message, n, &wanted) : n != sizeof m + m.name))
         return EPROTO;
-    struct part_server_source *p = find(r, &m, (const char *)message + sizeof m, m.name);
+    const char *name = (const char *)message + sizeof m;
+    struct part_server_source *p = find(r, &m, name, m.name);
     if (!p)
         return refuse(r, l, WEFT_EPEER, false);
     switch (m.op) {
@@ -236,6 +249,7 @@ static int serve(struct reader *r, struct part_link *l)
     case PART_LINK_READ: why = give_part(r, p, l, &m); break;
     case PART_LINK_TAKE: why = give_blocks(r, p, l, &m, wanted); break;
     case PART_LINK_AWAIT: why = await_blocks(r, p, l, &m, wanted); break;
+    case PART_LINK_KEEP: why = keep_part(r, p, l, &m, name); break;
     default: why = EPROTO;
     }
     leave(r);

@@ -28,13 +28,14 @@ struct part_server_blocks {
     size_t n, size;
 };
 
-/* What a publisher, or the relay of a set, serves. It is in the list of its server until part_server_remove returns.
- * Its calls may come from several threads. They return 0, or a code for the reply; a text with it is error_set's. */
+/* What a publisher, the relay of a set, or an agent serves. It is in the list of its server until part_server_remove
+ * returns. Its calls may come from several threads. They return 0, or a code for the reply; a text with it is
+ * error_set's. */
 struct part_server_source {
     struct list node;
     char set[WEFT_BUS_NAME + 1];
-    bool relay;
-    int rank; /* of a publisher; epoch, too */
+    bool relay, agent; /* agent: it takes parts, and has none itself: `keep` is all that it does */
+    int rank;          /* of a publisher; epoch, too */
     int64_t epoch;
     const unsigned char *layouts;
     size_t layouts_size;
@@ -50,6 +51,8 @@ struct part_server_source {
      * the version: `release` is called when its connection ends. */
     int (*await)(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing);
     void (*release)(void *owner);
+    /* Of an agent: takes a part of this set. */
+    int (*keep)(void *owner, const char *set, const struct part_link_message *m);
 };
 
 struct part_server;

@@ -38,6 +38,11 @@ void publish_version_key(const weft_publisher *p, int64_t step, char key[RECORD_
     record_key(key, p->source.set, "versions/%s", v);
 }
 
+void publish_slot_key(const weft_publisher *p, char key[RECORD_KEY])
+{
+    record_key(key, p->source.set, "slots/%010lld/%04d", (long long)p->epoch, p->rank);
+}
+
 static int over(const weft_publisher *p)
 {
     return error_set(WEFT_EPEER,
@@ -99,10 +104,10 @@ static int read_epoch(weft_publisher *p, int64_t until, struct directory_items *
     return 0;
 }
 
-/* What older epochs have left: versions that no process holds. */
-static void sweep(weft_publisher *p, int64_t until)
+void publish_sweep(weft_publisher *p, int64_t until)
 {
     struct catalog c;
+    p->swept = true;
     if (catalog_get(&p->bus->keeper, p->source.set, until, &c))
         return;
     for (size_t i = 0; i < c.nversions; i++) {
@@ -146,7 +151,6 @@ static int take_epoch(weft_publisher *p, const char *run, int64_t until)
         p->fence.value = strdup(record);
         if (!p->fence.value)
             return error_nomem();
-        sweep(p, until);
         return 0;
     }
 }
@@ -214,107 +218,12 @@ static int put_slot(weft_publisher *p, int64_t until)
 {
     char key[RECORD_KEY], record[1024];
     bool done;
-    const struct part_server *s = p->bus->server;
     struct text t = text_start(record, sizeof record);
-    record_key(key, p->source.set, "slots/%010lld/%04d", (long long)p->epoch, p->rank);
-    text_printf(&t, "job %s\nhost %s\nsocket %s\naddress %s\nsecret %s\n", p->bus->job, p->bus->host,
-                part_server_socket(s), part_server_address(s), part_server_secret(s));
+    publish_slot_key(p, key);
+    bus_way(p->bus, &t);
     struct directory_change x = {.key = key, .value = record, .bytes = t.len, .lease = KEEPER_LEASE};
     int err = publish_change(p, NULL, 0, &x, 1, until, &done);
     return err ? err : keeper_keep(&p->bus->keeper, key, record, t.len, true, &p->fence);
-}
-
-/* ---- what readers ask for ---- */
-
-/* With the lock. NULL: there is none. Without a generation it is one with a snapshot. */
-static struct publish_ring *find_ring(weft_publisher *p, int64_t step, const uint64_t *generation)
-{
-    for (int i = 0; i < p->keep; i++) {
-        struct publish_ring *r = &p->ring[i];
-        if (r->state == PUBLISH_SHOWN && r->step == step && (!generation || r->generation == *generation))
-            return r;
-    }
-    return generation && lend_is(p, step, *generation) ? &p->lent : NULL;
-}
-
-static int find_part(void *owner, const struct part_link_message *m, struct part_server_part *out)
-{
-    weft_publisher *p = owner;
-    pthread_mutex_lock(&p->lock);
-    const struct publish_ring *r = find_ring(p, m->step, &m->generation);
-    out->size = p->digests ? p->part.blocks * sizeof *r->sums : 0;
-    out->digests = r ? malloc(out->size + 1) : NULL;
-    if (out->digests) {
-        memcpy(out->digests, r->sums, out->size);
-        out->snapshot = r->snapshot;
-        out->generation = r->generation;
-        out->bytes = p->part.bytes;
-    }
-    pthread_mutex_unlock(&p->lock);
-    return out->digests ? 0 : WEFT_EPEER;
-}
-
-/* Blocks for another host. Deltas are found here, between two snapshots of the ring, so that put does not take longer
- * and nothing has to be kept for them. */
-static int take_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted,
-                       struct part_server_blocks *out)
-{
-    weft_publisher *p = owner;
-    uint32_t *list = malloc(PART_BLOCKS_LIST * sizeof *list);
-    struct snapshot now, base = {.fd = -1};
-    uint64_t generation = 0;
-    size_t n = 0;
-    if (!list || (uint64_t)m->at + (uint64_t)m->count > p->part.blocks) {
-        free(list);
-        return list ? WEFT_EINVAL : WEFT_ENOMEM;
-    }
-    pthread_mutex_lock(&p->lock);
-    struct publish_ring *r = find_ring(p, m->step, &m->generation);
-    const struct publish_ring *old = m->flags & PART_LINK_BASE ? find_ring(p, m->base, NULL) : NULL;
-    if (r) {
-        now = r->snapshot;
-        n = part_blocks_choose(&r->given, &p->part, NULL, m, wanted, true, list);
-    }
-    if (r == &p->lent) { /* its arrays are read with the lock held only */
-        struct part_blocks_from from = {p->schema, &p->part, .arrays = p->arrays};
-        size_t given = n;
-        out->payload = n ? part_blocks_pack(&from, m, list, &n, &out->size) : NULL;
-        out->n = out->payload ? n : 0;
-        for (size_t i = out->n; i < given; i++) /* room for deltas was counted on, and there are none */
-            r->given.who[list[i]] = 0;
-        pthread_mutex_unlock(&p->lock);
-        free(list);
-        return n && !out->payload ? WEFT_ENOMEM : 0;
-    }
-    if (old) {
-        base = old->snapshot;
-        generation = old->generation;
-    }
-    pthread_mutex_unlock(&p->lock);
-    int code = r ? 0 : WEFT_EPEER;
-    size_t chosen = n;
-    if (r && n) {
-        struct part_blocks_from from = {p->schema, &p->part, .data = now.data, .base = base.data};
-        out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
-        if (out->payload && base.data && !snapshot_still(&base, generation)) {
-            free(out->payload); /* the base was reused meanwhile */
-            from.base = NULL;
-            n = chosen;
-            out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
-        }
-        out->n = n;
-        code = !out->payload ? WEFT_ENOMEM : snapshot_still(&now, m->generation) ? 0 : WEFT_EPEER;
-        pthread_mutex_lock(&p->lock);
-        for (size_t i = n; i < chosen && r->generation == m->generation; i++)
-            r->given.who[list[i]] = 0;
-        pthread_mutex_unlock(&p->lock);
-    }
-    if (code) {
-        free(out->payload);
-        out->payload = NULL;
-    }
-    free(list);
-    return code;
 }
 
 /* ---- publishing ---- */
@@ -464,16 +373,7 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
         free_publisher(p);
         return err;
     }
-    p->source.rank = p->rank;
-    p->source.epoch = p->epoch;
-    p->source.layouts = p->schema->bytes;
-    p->source.layouts_size = p->schema->size;
-    p->source.owner = p;
-    p->source.part = find_part;
-    p->source.take = take_blocks;
-    p->source.copy = lend_copy;
-    part_server_add(b->server, &p->source);
-    p->served = true;
+    publish_serve(p);
     *out = p;
     return 0;
 }
@@ -524,6 +424,19 @@ int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until)
     return 0;
 }
 
+/* The version stays, and this rank's part of it goes: the agent has it. */
+static int leave_part(weft_publisher *p, int64_t step, int64_t until)
+{
+    char key[RECORD_KEY];
+    bool done;
+    publish_version_key(p, step, key);
+    keeper_forget(&p->bus->keeper, key);
+    publish_part_key(p, step, key);
+    keeper_forget(&p->bus->keeper, key);
+    struct directory_change x = {.key = key, .erase = true};
+    return publish_change(p, NULL, 0, &x, 1, until, &done);
+}
+
 /* Best effort: what stays goes with the lease, or when the next publisher comes. */
 static void withdraw(weft_publisher *p)
 {
@@ -531,12 +444,13 @@ static void withdraw(weft_publisher *p)
     bool done;
     int64_t until = deadline_in(CLOSE_NS);
     int err = 0;
+    hand_over(p, true, until);
     for (int i = 0; i < p->keep && !err; i++)
         if (p->ring[i].state == PUBLISH_SHOWN)
-            err = publish_retire(p, &p->ring[i], until);
+            err = p->ring[i].held ? leave_part(p, p->ring[i].step, until) : publish_retire(p, &p->ring[i], until);
     if (!err && p->lent.state == PUBLISH_SHOWN)
         err = publish_delete(p, p->lent.step, until);
-    record_key(slot, p->source.set, "slots/%010lld/%04d", (long long)p->epoch, p->rank);
+    publish_slot_key(p, slot);
     keeper_forget(&p->bus->keeper, slot);
     struct directory_change x = {.key = slot, .erase = true};
     if (!err)

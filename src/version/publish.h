@@ -4,10 +4,14 @@
  * of that record is the fence: every later transaction of the publisher compares it. So nothing that an older publisher
  * does can be seen after a newer one has begun, also if the older one was stopped in between.
  *
- *     publish.c   epochs, slots, closing
- *     put.c       snapshots: which one is reused, and copying
- *     lend.c      a version in the caller's own memory
- *     commit.c    parts and versions */
+ *     publish.c         epochs, slots, closing
+ *     publish_serve.c   what readers ask for
+ *     put.c             snapshots: which one is reused, and copying
+ *     lend.c            a version in the caller's own memory
+ *     hand_over.c       snapshots that the agent of this host is to hold, too
+ *     commit.c, part_record.c    parts and versions
+ *
+ * The agent of a host (bus_agent.h) has such a struct for each rank whose snapshots it holds. */
 #ifndef WEFT_VERSION_PUBLISH_H
 #define WEFT_VERSION_PUBLISH_H
 #include "version/bus.h"
@@ -28,6 +32,7 @@ struct publish_ring {
     struct snapshot snapshot;
     uint64_t *sums; /* of its blocks */
     struct part_blocks_given given;
+    int64_t held; /* the agent that holds it, too: the revision of its record; 0: none */
 };
 
 struct weft_publisher {
@@ -44,6 +49,9 @@ struct weft_publisher {
     struct publish_ring *ring;
     struct publish_ring lent;     /* without a snapshot; its state is FREE if nothing is lent */
     const unsigned char **arrays; /* the caller's, of the lent version, by tensor */
+    bool swept;                   /* what older epochs have left was deleted */
+    struct catalog_slot agent;    /* of this host; its revision is 0 if none is known */
+    int64_t later;                /* before this time no agent is looked for */
 };
 
 void publish_part_key(const weft_publisher *p, int64_t step, char key[RECORD_KEY]);
@@ -51,6 +59,15 @@ void publish_version_key(const weft_publisher *p, int64_t step, char key[RECORD_
 /* Changes behind the fence, if these compares hold, too. An error if the fence has fallen: WEFT_EPEER. */
 int publish_change(weft_publisher *p, const struct directory_compare *more, size_t nmore,
                    struct directory_change *changes, size_t n, int64_t until, bool *done);
+/* Starts serving it: schema, part and ring are there. */
+void publish_serve(weft_publisher *p);
+/* What older epochs have left in the directory: versions that no process holds. Not before this publisher has committed
+ * one, so that agents have the time to take over what the publisher before has left. */
+void publish_sweep(weft_publisher *p, int64_t until);
+void publish_slot_key(const weft_publisher *p, char key[RECORD_KEY]);
+/* Gives the snapshots that readers may ask for to the agent of this host, if there is one, and waits until it has them.
+ * `all`: also those that it should have. What went wrong is in the log, and is no error. */
+void hand_over(weft_publisher *p, bool all, int64_t until);
 /* Is it a step that may be put or lent now? */
 int publish_check_step(const weft_publisher *p, const char *call, int64_t step);
 /* Is this the lent version, and is it committed? With the lock. */

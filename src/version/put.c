@@ -196,6 +196,7 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
         uint64_t generation = snapshot_end(&r->snapshot);
         pthread_mutex_lock(&p->lock);
         r->generation = generation;
+        r->held = 0;
         memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
         r->step = step;
         r->state = PUBLISH_FILLED;

@@ -1,11 +1,13 @@
 /* Records: the values of keys that the bus has in the directory, and the names of these keys.
  *
  *   sets/S/epoch            the publisher that has the set: epoch, ranks, run, job, layouts and schema as hashes
- *   sets/S/slots/E/R        leased: how rank R of epoch E is reached: job, host, socket, address, secret
+ *   sets/S/slots/E/R        leased: how rank R of epoch E is reached: job, host, socket, address, secret; agent 1 if
+ *                           it has gone, and the agent of its host has its snapshots
  *   sets/S/parts/V/R        leased: rank R has its part of version V: generation, hash of the digests, sketch
  *   sets/S/versions/V       version V is complete; the hash of every part's digests; the meta text
  *   sets/S/readers/G/R      leased: rank R of a group of readers, and which version it reads or has staged
  *   sets/S/readers/H/relay  leased: how the relay of host H is reached: as a slot
+ *   agents/H/U              leased: how the agent of host H and user U is reached: as a slot
  *
  * A record is a text of lines "name value". The line "meta" is the last one, and its value goes to the end. */
 #ifndef WEFT_VERSION_RECORD_H

@@ -31,8 +31,8 @@ echo short >short
 cp publish open
 chmod 644 open
 
-run 2; says "serve, ls, watch, status, push, pull or doctor"
-run 2 sing; says "serve, ls, watch, status, push, pull or doctor"
+run 2; says "serve, ls, watch, status, push, pull, doctor or agent"
+run 2 sing; says "serve, ls, watch, status, push, pull, doctor or agent"
 run 2 ls; says "URL"
 run 2 ls nonsense:x; says "tcp:HOST:PORT"
 run 2 ls file:nowhere; says "No such file"
@@ -150,10 +150,10 @@ for directory in "$url/job" "file:$work/status"; do
     "$put" "$directory" "$(cat publish)" other x >/dev/null
     run 0 status "$directory" --token-file publish
     grep -qE '^keys 11, [0-9]+ B; leases with keys 0; sets 2$' out || complain "$directory: status: $(cat out)"
-    grep -qE '^policy  2\.5 +2 +2 +1 +1$' out || complain "$directory: status: $(cat out)"
-    grep -qE '^value +none +0 +0 +0 +0$' out || complain "$directory: status: $(cat out)"
+    grep -qE '^policy  2\.5 +2 +2 +1 +0 +1$' out || complain "$directory: status: $(cat out)"
+    grep -qE '^value +none +0 +0 +0 +0 +0$' out || complain "$directory: status: $(cat out)"
     run 0 status "$directory" --token-file publish --json
-    grep -qF '{"set": "policy", "epoch": 2, "step": 5, "versions": 2, "parts": 2, "publishers": 1, "readers": 1}' out || complain "$directory: status --json: $(cat out)"
+    grep -qF '{"set": "policy", "epoch": 2, "step": 5, "versions": 2, "parts": 2, "publishers": 1, "held": 0, "readers": 1}' out || complain "$directory: status --json: $(cat out)"
 done
 if command -v curl >/dev/null; then
     curl -sS --max-time 30 "$where" >out 2>err || complain "metrics: $(cat err)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# weft bus push, pull and doctor: a file, a folder of files and a checkpoint of several ranks become versions and files again, bit by bit;
+# weft bus push, pull, doctor and agent: a file, a folder of files and a checkpoint of several ranks become versions and files again, bit by bit;
 # what doctor finds; what is refused.
 set -u
 : "${WEFT_BIN:?}"
@@ -8,8 +8,8 @@ if [ -z "${WEFT_PYTHON:-}" ]; then
     exit 77
 fi
 work=$(mktemp -d)
-pusher=''
-finish() { [ -z "$pusher" ] || kill -9 "$pusher" 2>/dev/null; rm -rf "$work"; }
+pusher='' agent=''
+finish() { [ -z "$pusher$agent" ] || kill -9 $pusher $agent 2>/dev/null; rm -rf "$work"; }
 trap finish EXIT
 cd "$work" || exit 1
 unset WEFT_TOKEN WEFT_TOKEN_FILE
@@ -141,4 +141,29 @@ run 0 pull file:dir policy again.safetensors
 same small again.safetensors
 stop TERM
 run 0 doctor file:dir; prints "note   set policy: epoch 4 has committed nothing that is kept"
+
+# An agent holds what was pushed when the pusher is dead, and ends cleanly.
+run 2 agent; says "URL of the directory is missing"
+run 2 agent file:dir --json; says "not one of weft bus agent"
+run 2 agent file:dir --versions 0; says "--versions"
+"$WEFT_BIN" bus agent file:dir --versions 1 --memory 1M >agent 2>agent.err &
+agent=$!
+for _ in $(seq 600); do
+    [ ! -s agent ] || break
+    sleep 0.05
+done
+grep -q '^agent of file:dir$' agent || complain "the agent prints: $(cat agent agent.err)"
+run 1 agent file:dir --timeout 1; says "this host has an agent"
+push in.safetensors --step 3
+stop KILL
+run 0 pull file:dir policy kept.safetensors
+same small kept.safetensors 5.3
+run 0 status file:dir --json; prints '"publishers": 0, "held": 1'
+run 0 doctor file:dir; prints "note   set policy: rank 0 of epoch 5 has gone, and agent"
+kill -TERM "$agent"
+wait "$agent"
+code=$?
+[ "$code" -eq 0 ] || complain "the agent ends with $code by TERM: $(cat agent.err)"
+grep -q "set 'policy', epoch 5: its publisher .* has gone" agent.err || complain "the agent says: $(cat agent.err)"
+run 1 pull file:dir policy gone.safetensors --timeout 1; says "no version in time"
 exit $failed

@@ -41,7 +41,7 @@ touch "$work/rank0.json" "$work/rank1.json"
 same "weft diagnose FILE" "$(complete_words diagnose "$work/r")" "$work/rank0.json"$'\n'"$work/rank1.json"
 same "weft check --cases FILE" "$(complete_words check --cases "$work/rank0")" "$work/rank0.json"
 same "weft run --on" "$(complete_words run --on t)" tcp:
-same "weft bus" "$(complete_words bus '')" $'doctor\nls\npull\npush\nserve\nstatus\nwatch'
+same "weft bus" "$(complete_words bus '')" $'agent\ndoctor\nls\npull\npush\nserve\nstatus\nwatch'
 same "weft bus serve --keep FILE" "$(complete_words bus serve --keep "$work/rank0")" "$work/rank0.json"
 same "weft run -n" "$(complete_words run -n '')" ""
 grep -q "_weft" <<<"$(complete -p weft)" || complain "bash: nothing is registered for weft"
