@@ -169,7 +169,7 @@ class Store(Closing):
             if known is None or known.form != form:
                 which = {name: self._layout(value) for name, value in arrays.items()}
                 to = None if dtype is None else _dtypes.of_any(dtype)
-                if known is not None:  # closed before, since what it has put is not withdrawn once a newer epoch has begun
+                if known is not None:  # closed before: if what follows fails, no publisher is left whose epoch is over
                     self._published.pop(key).close()
                 publisher = self._bus.publish(
                     key, which, dtype=to, rank=self.rank, ranks=self.ranks, run=self._run_name(key), keep=self._keep, slow="wait"

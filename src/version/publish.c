@@ -401,15 +401,24 @@ int64_t weft_publisher_epoch(const weft_publisher *p)
     return p ? p->epoch : 0;
 }
 
+/* The changes that erase what this rank has put for a step. They are not put again from now on. */
+static void erasures(weft_publisher *p, int64_t step, char part[RECORD_KEY], char version[RECORD_KEY],
+                     struct directory_change x[2])
+{
+    publish_part_key(p, step, part);
+    publish_version_key(p, step, version);
+    x[0] = (struct directory_change){.key = part, .erase = true};
+    x[1] = (struct directory_change){.key = version, .erase = true};
+    keeper_forget(&p->bus->keeper, part);
+    keeper_forget(&p->bus->keeper, version);
+}
+
 int publish_delete(weft_publisher *p, int64_t step, int64_t until)
 {
     char part[RECORD_KEY], version[RECORD_KEY];
+    struct directory_change x[2];
     bool done;
-    publish_part_key(p, step, part);
-    publish_version_key(p, step, version);
-    struct directory_change x[2] = {{.key = part, .erase = true}, {.key = version, .erase = true}};
-    keeper_forget(&p->bus->keeper, part);
-    keeper_forget(&p->bus->keeper, version);
+    erasures(p, step, part, version, x);
     return publish_change(p, NULL, 0, x, 2, until, &done);
 }
 
@@ -424,37 +433,63 @@ int publish_retire(weft_publisher *p, struct publish_ring *r, int64_t until)
     return 0;
 }
 
+/* Erases keys of this publisher's epoch. If the epoch is over, the fence does not hold any more; then a newer one must
+ * stand in the directory while they go, so that they are not those of a publisher that has the same number. */
+static int erase_own(weft_publisher *p, struct directory_change *x, size_t n, int64_t until)
+{
+    struct directory_items items;
+    struct directory_outcome o;
+    int64_t epoch, revision;
+    bool done;
+    int err = publish_change(p, NULL, 0, x, n, until, &done);
+    if (err != WEFT_EPEER)
+        return err;
+    err = read_epoch(p, until, &items, &epoch, &revision);
+    if (err)
+        return err;
+    directory_items_free(&items);
+    if (epoch <= p->epoch)
+        return 0;
+    return keeper_transact(&p->bus->keeper, &(struct directory_compare){p->fence.key, revision}, 1, x, n, until, &o);
+}
+
 /* The version stays, and this rank's part of it goes: the agent has it. */
 static int leave_part(weft_publisher *p, int64_t step, int64_t until)
 {
     char key[RECORD_KEY];
-    bool done;
     publish_version_key(p, step, key);
     keeper_forget(&p->bus->keeper, key);
     publish_part_key(p, step, key);
     keeper_forget(&p->bus->keeper, key);
     struct directory_change x = {.key = key, .erase = true};
-    return publish_change(p, NULL, 0, &x, 1, until, &done);
+    return erase_own(p, &x, 1, until);
+}
+
+static int withdraw_step(weft_publisher *p, int64_t step, int64_t until)
+{
+    char part[RECORD_KEY], version[RECORD_KEY];
+    struct directory_change x[2];
+    erasures(p, step, part, version, x);
+    return erase_own(p, x, 2, until);
 }
 
 /* Best effort: what stays goes with the lease, or when the next publisher comes. */
 static void withdraw(weft_publisher *p)
 {
     char slot[RECORD_KEY];
-    bool done;
     int64_t until = deadline_in(CLOSE_NS);
     int err = 0;
     hand_over(p, true, until);
     for (int i = 0; i < p->keep && !err; i++)
         if (p->ring[i].state == PUBLISH_SHOWN)
-            err = p->ring[i].held ? leave_part(p, p->ring[i].step, until) : publish_retire(p, &p->ring[i], until);
+            err = p->ring[i].held ? leave_part(p, p->ring[i].step, until) : withdraw_step(p, p->ring[i].step, until);
     if (!err && p->lent.state == PUBLISH_SHOWN)
-        err = publish_delete(p, p->lent.step, until);
+        err = withdraw_step(p, p->lent.step, until);
     publish_slot_key(p, slot);
     keeper_forget(&p->bus->keeper, slot);
     struct directory_change x = {.key = slot, .erase = true};
     if (!err)
-        publish_change(p, NULL, 0, &x, 1, until, &done);
+        erase_own(p, &x, 1, until);
 }
 
 void weft_publisher_close(weft_publisher *p)

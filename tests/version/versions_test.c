@@ -221,6 +221,10 @@ static void older_epoch(void **state)
     fine(weft_swap(s, &v, LONG));
     compare(s, 7);
     weft_publisher_close(old);
+    weft_bus_version there[4];
+    size_t n;
+    fine(weft_bus_versions(b, "epochs", LONG, there, 4, &n)); /* what it had goes with it, while its bus is open */
+    assert_true(n == 1 && there[0].version.epoch == 2 && there[0].version.step == 7);
     fine(weft_fetch(s, &latest, LONG, &v));
     assert_true(v.epoch == 2 && v.step == 7);
     weft_publisher_close(new);
