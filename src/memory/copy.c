@@ -151,25 +151,27 @@ static void copy_each(const struct grid *g, unsigned char *dst, const unsigned c
 
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
+    const bool near = g->sturn < 2 * LINE && g->sturn > -2 * LINE; /* most lines of src are read */
     switch (g->unit) {
-    case 1: COPY_UNITS(1) break;
-    case 2: COPY_UNITS(2) break;
-    case 4: COPY_UNITS(4) break;
-    case 8: COPY_UNITS(8) break;
-    case 16: COPY_UNITS(16) break;
-    case 3: COPY_ENDS(2) break;
-    case 5:
-    case 6:
-    case 7: COPY_ENDS(4) break;
-    case 9:
-    case 10:
-    case 11:
-    case 12:
-    case 13:
-    case 14:
-    case 15: COPY_ENDS(8) break;
-    default: copy_each(g, dst, src);
+    case 1: COPY_UNITS(1) return;
+    case 2: COPY_UNITS(2) return;
+    case 4: COPY_UNITS(4) return;
+    case 8: COPY_UNITS(8) return;
+    case 16: COPY_UNITS(16) return;
+    default: break;
     }
+    if (g->unit < 4)
+        COPY_ENDS(2)
+    else if (g->unit < 8)
+        COPY_ENDS(4)
+    else if (g->unit < 16)
+        COPY_ENDS(8)
+    else if (g->unit < 32 && near)
+        COPY_ENDS(16)
+    else if (g->unit > 32 && g->unit < 64 && near)
+        COPY_ENDS(32)
+    else
+        copy_each(g, dst, src);
 }
 
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit)

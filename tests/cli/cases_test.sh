@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All the cases of tests/cases, run on threads and on processes, with messages of one chunk, of 4 KiB and of the default
 # size; and staged and in private memory, but for the large ones. A share below 100 (WEFT_TEST_SHARE) leaves out the large
-# ones everywhere.
+# ones everywhere. And rows of all lengths.
 set -u
 : "${WEFT_BIN:?}" "${WEFT_SOURCE_DIR:?}"
 work=$(mktemp -d)
@@ -44,4 +44,11 @@ repeat=100
 [ "$share" = full ] && repeat=1000
 check "$windows" --on shm: --repeat $repeat
 check "$windows" --on shm: --private --repeat $repeat
+
+# Rows of all lengths up to a cache line, which receivers pull from several ranks in turn and senders push to several.
+for n in $(seq 1 65) 128; do
+    echo "pull-$n: u8[600,$((3 * n))/a] @a3 -> u8[600/x,$((3 * n))] @x3"
+    echo "push-$n: u8[600/a,$((3 * n))] @a3 -> u8[600,$((3 * n))/x] @x3"
+done >"$work/rows.txt"
+WEFT_WAYS=-lists,-eager check "$work/rows.txt"
 exit $failed

@@ -24,7 +24,7 @@ static void copied_units_match_memcpy(void **state)
     enum { ROOM = 40 * 300 };
     static unsigned char src[ROOM], dst[ROOM], want[ROOM];
     for (int round = 0; round < 2000; round++) {
-        int64_t unit = units[upto(sizeof units / sizeof *units)], n = upto(40), step[2];
+        int64_t unit = upto(2) ? 1 + upto(70) : units[upto(sizeof units / sizeof *units)], n = upto(40), step[2];
         unsigned char *to[2] = {dst, want};
         for (int k = 0; k < 2; k++)
             step[k] = upto(2) ? unit : unit + upto(301 - unit);

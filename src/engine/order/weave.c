@@ -503,17 +503,27 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
     return *n ? rows : 0;
 }
 
+/* A row of whole vectors and `tail` bytes, written in the order of addresses. */
+RAW_INLINE void one_row(char *to, const char *from, int64_t bytes, const size_t tail)
+{
+    int64_t at = 0;
+    for (; at + 16 <= bytes; at += 16)
+        memory_copy_ascending(to + at, from + at, 16);
+    memory_copy_ascending(to + at, from + at, tail);
+}
+
 /* Rows of all lanes, which have one length and the same steps, `turns` rows of a lane at a time. If these are more than
  * one, they are whole cache lines of dst: a core that writes to several places in turn must otherwise fetch each line
  * first. Each lane then begins with rows up to the beginning of a line. */
-RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, const size_t bytes, const int64_t turns)
+RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, int64_t bytes, const size_t tail,
+                        int64_t turns)
 {
     const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep;
     int64_t r = 0;
     for (uint32_t i = 0; i < n && turns > 1; i++)
         for (lanes[i].left = rows; lanes[i].left > 0 && lanes[i].left > rows - turns && (uintptr_t)lanes[i].dst % LINE;
              lanes[i].left--) {
-            memory_copy_ascending(lanes[i].dst, lanes[i].src, bytes);
+            one_row(lanes[i].dst, lanes[i].src, bytes, tail);
             lanes[i].dst += dstep;
             lanes[i].src += sstep;
         }
@@ -521,21 +531,27 @@ RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, cons
         for (uint32_t i = 0; i < n; i++) {
             char *to = lanes[i].dst + r * dstep;
             const char *from = lanes[i].src + r * sstep;
-            RAW_UNROLL for (int64_t k = 0; k < turns; k++)
-                memory_copy_ascending(to + k * dstep, from + k * sstep, bytes);
+            RAW_UNROLL for (int64_t k = 0; k < turns; k++) one_row(to + k * dstep, from + k * sstep, bytes, tail);
         }
     for (uint32_t i = 0; i < n && turns > 1; i++)
         for (int64_t k = r; k < lanes[i].left; k++)
-            memory_copy_ascending(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes);
+            one_row(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes, tail);
 }
 
-#define ROWS_OF(bytes)                                                   \
-    case bytes:                                                          \
-        if (dstep == (bytes))                                            \
-            rows_of(lanes, n, rows, bytes, LINE / ((bytes) & -(bytes))); \
-        else                                                             \
-            rows_of(lanes, n, rows, bytes, 1);                           \
+/* A loop for each length that is a multiple of 4, and one for all lengths with the same tail. */
+#define TURNS(bytes) ((bytes) < LINE ? LINE / ((bytes) & -(bytes)) : 1)
+#define ROWS_OF(bytes)                                                          \
+    case bytes:                                                                 \
+        if (dstep == (bytes))                                                   \
+            rows_of(lanes, n, rows, bytes, (size_t)(bytes) % 16, TURNS(bytes)); \
+        else                                                                    \
+            rows_of(lanes, n, rows, bytes, (size_t)(bytes) % 16, 1);            \
+        return true;
+#define ROWS_TAIL(tail)                                                          \
+    case tail:                                                                   \
+        rows_of(lanes, n, rows, bytes, tail, dstep == bytes ? TURNS(bytes) : 1); \
         break;
+#define FOUR(X, from, step) X((from)) X((from) + (step)) X((from) + 2 * (step)) X((from) + 3 * (step))
 
 /* Rows that are shorter than a line, for which a call each would cost more than the copy. */
 static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
@@ -547,7 +563,7 @@ static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
                               lanes[i].sstep, min64(several, rows - r), (size_t)lanes[i].bytes);
 }
 
-/* Rows of one length, at the same steps in all lanes. False: there is no loop for this length. */
+/* Rows of one length, at the same steps in all lanes. False: they are not, or there is a better order. */
 static bool equal_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep, bytes = lanes[0].bytes;
@@ -555,21 +571,22 @@ static bool equal_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
         if (lanes[i].bytes != bytes || lanes[i].dstep != dstep || lanes[i].sstep != sstep)
             return false;
     switch (bytes) {
-        ROWS_OF(4)
-        ROWS_OF(8)
-        ROWS_OF(12)
-        ROWS_OF(16)
-        ROWS_OF(20)
-        ROWS_OF(24)
-        ROWS_OF(28)
-        ROWS_OF(32)
-        ROWS_OF(40)
-        ROWS_OF(44)
-        ROWS_OF(48)
-        ROWS_OF(56)
-    case 64: rows_of(lanes, n, rows, 64, 1); break;
-    case 128: rows_of(lanes, n, rows, 128, 1); break;
-    default: return false;
+        FOUR(ROWS_OF, 12, 4)
+        FOUR(ROWS_OF, 28, 4)
+        FOUR(ROWS_OF, 44, 4)
+        ROWS_OF(60)
+        ROWS_OF(64)
+        ROWS_OF(128)
+    default: break;
+    }
+    if (bytes < 16 || bytes > LINE)
+        return false;
+    switch (bytes % 16) {
+        FOUR(ROWS_TAIL, 0, 1)
+        FOUR(ROWS_TAIL, 4, 1)
+        FOUR(ROWS_TAIL, 8, 1)
+        FOUR(ROWS_TAIL, 12, 1)
+    default: break;
     }
     return true;
 }
