@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/defaults.h"
 #include "base/ended.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -99,7 +100,7 @@ int environment_settle(weft_comm_opts *o)
     if (!err)
         err = settle(&buckets, "inflight_buckets", "WEFT_INFLIGHT_BUCKETS", 1, 1 << 20, 256);
     if (!err)
-        err = settle(&channel, "channel_buckets", "WEFT_CHANNEL_BUCKETS", 1, 1 << 20, 4);
+        err = settle(&channel, "channel_buckets", "WEFT_CHANNEL_BUCKETS", 1, 1 << 20, DEFAULTS_CHANNEL_BUCKETS);
     const char *text = getenv("WEFT_STAGED");
     if (!err && !staged && text && *text) {
         if (strcmp(text, "0") && strcmp(text, "1"))

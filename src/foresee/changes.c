@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/defaults.h"
 #include "foresee/story.h"
 #include "tool/readable.h"
-
-#define BUCKET ((int64_t)4 << 20) /* the default of weft_lower_opts */
 
 static int no_memory(struct failure *why)
 {
@@ -54,7 +53,7 @@ static int try_algorithms(struct changes *c, const struct scene *s, const struct
 static int try_buckets(struct changes *c, const struct scene *s, const struct scene_how *how, struct failure *why)
 {
     int code = CLI_OK;
-    int64_t bucket = how->bucket ? how->bucket : s->bucket ? s->bucket : BUCKET;
+    int64_t bucket = how->bucket ? how->bucket : s->bucket ? s->bucket : DEFAULTS_BUCKET;
     for (int up = 0; up < 2 && !code; up++) {
         struct scene_how other = *how;
         char text[64];

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/defaults.h"
+
 /* A node that is under way. */
 struct flow {
     struct fair_flow fair;
@@ -105,7 +107,7 @@ static void start_channel(struct sim *s, uint32_t channel, uint32_t cause)
     struct channel_state *c = &s->channels[channel];
     if (c->busy || c->next == GRAPH_NONE || s->waits[c->next])
         return;
-    if (s->g->nodes.v[c->next].slots && c->sent - c->arrived >= EVENTS_SLOTS)
+    if (s->g->nodes.v[c->next].slots && c->sent - c->arrived >= DEFAULTS_CHANNEL_BUCKETS)
         return;
     c->busy = true;
     start(s, c->next, cause);

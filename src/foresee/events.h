@@ -16,7 +16,6 @@
 #define EVENTS_EXACT 1024 /* flows under way from which on windows are used */
 #define EVENTS_GRAIN (1.0 / 1024)
 #define EVENTS_LEAST (1.0 / 2048)
-#define EVENTS_SLOTS 4 /* default of channel_buckets (weft_comm_opts) */
 
 struct events_span {
     double ready; /* all that it waits for was done */

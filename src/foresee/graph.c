@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/defaults.h"
 #include "plan/plan.h"
-
-#define EAGER 4096 /* bytes: see engine/ways/eager.h */
-#define PIECE 2048 /* bytes: see engine/ways/way_wire.c */
 
 static int no_memory(struct failure *why)
 {
@@ -176,7 +174,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
     double *launches = sends ? &x->launches_from : &x->launches_to;
     bool device = g->links->m.inside == MACHINE_FILE_LINK;
     if (g->links->host[x->from] != g->links->host[x->to]) {
-        bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= PIECE;
+        bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= DEFAULTS_PIECE;
         if (e->casts || !(straight || list)) { /* through a slot */
             *copied += e->bytes;
             *launches += device ? x->messages : 0;
@@ -184,7 +182,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
         }
     } else if (device) {
         *launches += sends ? 0 : x->messages; /* the receiver's kernel reads through the port */
-    } else if (e->bytes <= EAGER * x->messages || (!sends && !only_folds(use))) {
+    } else if (e->bytes <= DEFAULTS_EAGER * x->messages || (!sends && !only_folds(use))) {
         /* both copy an eager one; others one of the two */
         *copied += e->bytes;
     }

@@ -1,6 +1,7 @@
 /* weft_lower: the list of passes. It is pure: all decisions are made with integers, and ties are broken by rank. */
 #include <string.h>
 
+#include "base/defaults.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -9,8 +10,6 @@
 #include "lower/job.h"
 #include "lower/recognise.h"
 #include "lower/rows/rows.h"
-
-#define DEFAULT_BUCKET ((int64_t)4 << 20)
 
 #define WHO 160 /* bytes of a tensor's number and name in an error */
 
@@ -83,7 +82,7 @@ static int check_options(const weft_lower_opts *in, weft_lower_opts *o, weft_mac
     if (!m->host)
         m->ranks = 0;
     if (!o->bucket)
-        o->bucket = DEFAULT_BUCKET;
+        o->bucket = DEFAULTS_BUCKET;
     if (!m->latency_ns)
         m->latency_ns = 2000;
     if (!m->bytes_per_us)

@@ -183,7 +183,7 @@ limit src/device/cuda/kernels.cu '__launch_bounds__(DEVICE_THREADS, 2)' '7 on on
 limit src/device/device_table.h '#define MEET_BLOCKS 32' 'of up to 32 blocks' docs/gpu.md
 limit src/device/device_table.h '#define MEET_WORK 128 ' 'at most 128 blocks' docs/gpu.md
 limit src/engine/device/symbol.h '#define SYMBOL_RANKS 4095' '| 4,095 | carried |'
-limit src/engine/ways/eager.h '#define EAGER_MOST 4096' 'messages of up to 4,096 bytes'
+limit src/base/defaults.h '#define DEFAULTS_EAGER 4096' 'messages of up to 4,096 bytes'
 limit src/engine/ways/eager.h '#define EAGER_SLOTS 16' '16 runs ahead'
 limit src/comm/wait.c '#define PATIENCE_NS 1000000' 'after 1 ms' docs/running.md
 limit src/comm/flight.h '#define FLIGHT_EVENTS 256' 'the last 256'

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/defaults.h"
 #include "engine/exec.h"
 #include "transport/core/core.h"
 
@@ -20,10 +21,10 @@
  * that ends run r has got what its receivers sent in run r. So these had ended run r - 1 and read all its messages, and
  * the slots of run r - 1 are those of run r + 1. The message back releases what was read before; the rank that gets it
  * acquires that. */
-#define EAGER_SLOTS 16        /* slots of a message */
-#define EAGER_SLOTS_UNACKED 2 /* slots of an inline message that is not acknowledged */
-#define EAGER_MOST 4096       /* bytes of a message */
-#define EAGER_INLINE 32       /* bytes of an inline message */
+#define EAGER_SLOTS 16            /* slots of a message */
+#define EAGER_SLOTS_UNACKED 2     /* slots of an inline message that is not acknowledged */
+#define EAGER_MOST DEFAULTS_EAGER /* bytes of a message */
+#define EAGER_INLINE 32           /* bytes of an inline message */
 
 /* The offset of the slot of a run. `slots` is a power of 2. */
 static inline int64_t eager_offset(uint64_t run, uint32_t slots, int64_t slot_bytes)

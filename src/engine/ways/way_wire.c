@@ -16,13 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/defaults.h"
 #include "base/error.h"
 #include "engine/channel.h"
 #include "engine/device/carry.h"
 #include "engine/proof.h"
 #include "engine/work.h"
 
-#define PIECE 2048      /* bytes of a piece on average from which on a message goes as a list of pieces */
 #define SLICE (1 << 20) /* bytes that one pass packs or unpacks in each channel; its last message may go beyond */
 
 /* ---- bind ---- */
@@ -143,7 +143,7 @@ static int64_t listed(const weft_exec *x, const struct program *p, const struct 
         all += n;
         bytes += move->bytes;
     }
-    return all && bytes == x->plan->steps[m->step].bytes && bytes / all >= PIECE ? all : 0;
+    return all && bytes == x->plan->steps[m->step].bytes && bytes / all >= DEFAULTS_PIECE ? all : 0;
 }
 
 static int make_list(weft_exec *x, struct program *p, const struct wire_channel *ch, struct wire_bucket *m,
