@@ -18,8 +18,10 @@
  * Layouts say which rank of the publisher, or of the subscriber, holds which elements of a tensor. The two sides may
  * have different numbers of ranks, other splits, replicas, and other dtypes, and either may be boxes. An array of boxes
  * is flat, as weft_layout_local says. What is in no box of it is not read, and not written: in an array of `into` it
- * stays, so that several tensors may be in one array; elsewhere it is 0. Layouts with folds or ghosts are refused
- * with WEFT_EUNSUPPORTED, and so is memory of devices.
+ * stays, so that several tensors may be in one array; elsewhere it is 0. A publisher with a comm may have layouts with
+ * folds: put folds the partial sums over the comm, in the dtype of the arrays, and the version has the layouts without
+ * the folds. Other layouts with folds, and those with ghosts, are refused with WEFT_EUNSUPPORTED, and so is memory of
+ * devices.
  *
  * Threads. A bus may be used by several threads at once. A publisher belongs to one thread at a time. Of a subscriber
  * one thread at a time may call verify, explain, fetch, swap and close; other threads may call weft_use and weft_unuse
@@ -134,7 +136,8 @@ WEFT_API int weft_bus_check(weft_bus *b, int64_t timeout_ns, void (*found)(void 
 typedef struct weft_publish_opts {
     size_t size;
     int rank, ranks;    /* of this publisher; ranks 0: 1, or those of the comm */
-    weft_comm *comm;    /* of the publisher's ranks: publish is collective over it. It is not used afterwards */
+    weft_comm *comm;    /* of the publisher's ranks: publish is collective over it. It is not used afterwards, unless
+                         * layouts have folds: then put is collective, too, and the comm must outlive the publisher */
     const char *run;    /* without a comm and with several ranks: a name that all ranks of this start have in common
                          * and no other start has, such as the job's number. At most WEFT_BUS_NAME letters */
     int keep;           /* versions in memory; default 2. Memory is keep times what the rank holds, and never more */
@@ -152,7 +155,8 @@ WEFT_API int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *t
 /* Copies this rank's part of every tensor into a snapshot, casts it to the published dtype, and computes digests. views
  * has one view for each tensor, in host memory; the data of a tensor that this rank does not hold may be NULL. Steps
  * grow from put to put. The oldest snapshot without a reader is reused: its version goes. WEFT_EBUSY: all are read.
- * A put that was not committed is replaced by the next one. */
+ * A put that was not committed is replaced by the next one. If layouts have folds, it is collective over the comm: all
+ * ranks put the same step, and all succeed or none does. */
 WEFT_API int weft_put(weft_publisher *p, int64_t step, const weft_view *views);
 /* Instead of weft_put: the version's arrays stay where they are, dense and in the published dtype, and are read there.
  * The caller does not write into them until weft_lend_end; if it does, readers find that the digests do not fit. One

@@ -268,6 +268,9 @@ class Bus(Closing):
         if dtype is not None:
             to = _dtypes.of_any(dtype)
             which = {n: _cast(w, to) if w.dtype.startswith(("f", "bf")) else w for n, w in which.items()}
+        sums = [n for n, w in which.items() if w.folds]
+        if sums:
+            raise InvalidError(f"publish: {sums[0]!r} has partial sums, which are folded in C only: reduce it first")
         opts = ffi.new("weft_publish_opts *")
         opts.size = ffi.sizeof("weft_publish_opts")
         opts.rank, opts.ranks, opts.keep = here, ranks if comm is None else 0, keep or 0

@@ -62,6 +62,7 @@ static int check_view(const weft_publisher *p, size_t i, const weft_view *v)
         step *= local.shape[d];
     }
     const char *why = v->memory != WEFT_MEMORY_HOST            ? "is not in host memory"
+                      : partial_view(p->fold, i).data          ? "has partial sums"
                       : t->layout->boxes                       ? "has a layout of boxes"
                       : t->from_dtype != (int)t->layout->dtype ? "has another dtype than the one that is published"
                       : !dense                                 ? "is not dense"

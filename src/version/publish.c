@@ -243,6 +243,7 @@ static void free_publisher(weft_publisher *p)
     free(p->lent.sums);
     free(p->lent.given.who);
     free(p->arrays);
+    partial_close(p->fold);
     keeper_forget_all(&p->bus->keeper, &p->fence);
     schema_part_free(&p->part);
     schema_free(p->schema);
@@ -340,8 +341,13 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
     snprintf(p->source.set, sizeof p->source.set, "%s", set);
     record_key(p->fence.key, set, "epoch");
     err = bus_until(b, "weft_publish", o.timeout_ns ? o.timeout_ns : WEFT_DEADLINE, &until);
+    weft_bus_tensor *list = NULL; /* without a comm, folds are refused by schema_make */
+    if (!err && o.comm)
+        err = partial_list(tensors, n, &list);
+    bool folds = list;
     if (!err)
-        err = schema_make("weft_publish", tensors, n, &p->schema);
+        err = schema_make("weft_publish", folds ? list : tensors, n, &p->schema);
+    partial_list_free(list, tensors, n);
     if (!err && p->schema->ranks > p->ranks)
         err = error_set(WEFT_EINVAL, "weft_publish: the layouts need %d ranks, and there are %d", p->schema->ranks,
                         p->ranks);
@@ -356,14 +362,19 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
         if (o.comm && p->ranks > 1) {
             struct error_text kept;
             error_keep(&kept);
-            int32_t mine = err, worst = 0;
-            err = weft_allreduce(o.comm, &mine, &worst, 1, WEFT_I32, WEFT_MIN);
+            const int32_t mine[3] = {err, folds, -folds};
+            int32_t all[3] = {0};
+            err = weft_allreduce(o.comm, mine, all, 3, WEFT_I32, WEFT_MIN);
             if (told)
                 error_restore(&kept), err = told;
-            else if (!err && worst)
-                err = error_set(worst, "weft_publish: another rank of the publisher has failed: %s",
-                                weft_strerror(worst));
+            else if (!err && all[0])
+                err = error_set(all[0], "weft_publish: another rank of the publisher has failed: %s",
+                                weft_strerror(all[0]));
+            else if (!err && all[1] != -all[2])
+                err = error_set(WEFT_EMISMATCH, "set '%s': not all ranks publish partial sums", set);
         }
+        if (!err && folds)
+            err = partial_open(tensors, n, o.comm, &p->fold);
         if (!err)
             err = agree(p, &o, o.run ? o.run : "-", until);
     }

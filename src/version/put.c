@@ -16,12 +16,11 @@
 
 #define POLL_NS INT64_C(50000000)
 
-/* The array as loops: operand 0 is the dense array in the snapshot, operand 1 the caller's. */
-static int view_tile(const struct schema_tensor *t, const weft_view *v, const weft_local *local,
+/* The array as loops: operand 0 is a dense array of elements of `to` bytes, operand 1 the caller's. */
+static int view_tile(const struct schema_tensor *t, const weft_view *v, const weft_local *local, int64_t to,
                      struct memory_tile *tile)
 {
-    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), to = (int64_t)weft_dtype_size(t->layout->dtype), last = 0,
-            step;
+    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), last = 0, step;
     int64_t from = in;
     *tile = (struct memory_tile){.loops = local->ndim};
     for (int d = local->ndim - 1; d >= 0; d--) {
@@ -68,7 +67,30 @@ static int check_view(const weft_publisher *p, size_t i, const weft_view *v, str
                          "weft_put: tensor '%s': its layout is boxes, whose places are slots of a flat buffer: no "
                          "strides",
                          t->name);
-    return view_tile(t, v, &local, tile);
+    bool folded = partial_view(p->fold, i).data; /* it is copied as it is first */
+    return view_tile(t, v, &local, (int64_t)weft_dtype_size(folded ? t->from_dtype : (int)t->layout->dtype), tile);
+}
+
+/* Folds partial sums. The views of these tensors become the sums, dense. */
+static int fold(weft_publisher *p, weft_view *views, struct memory_tile *tiles)
+{
+    for (size_t i = 0; i < p->schema->n; i++) {
+        weft_view to = partial_view(p->fold, i);
+        if (to.data)
+            memory_copy(&tiles[i], to.data, p->schema->v[i].from_dtype, views[i].data, p->schema->v[i].from_dtype);
+    }
+    int err = partial_run(p->fold);
+    for (size_t i = 0; i < p->schema->n && !err; i++) {
+        const struct schema_tensor *t = &p->schema->v[i];
+        weft_local local;
+        if (!partial_view(p->fold, i).data)
+            continue;
+        views[i] = partial_view(p->fold, i);
+        err = weft_layout_local(t->layout, p->rank, &local);
+        if (!err)
+            err = view_tile(t, &views[i], &local, (int64_t)weft_dtype_size(t->layout->dtype), &tiles[i]);
+    }
+    return err;
 }
 
 /* Boxes are packed. */
@@ -174,16 +196,24 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
     if (!refused && !p->keep)
         refused = error_set(WEFT_EINVAL, "weft_put: set '%s' is published with lend: there is no memory to copy into",
                             p->source.set);
-    if (refused)
+    if (refused && !p->fold)
         return refused;
     int64_t begun = deadline_now();
     struct memory_tile *tiles = calloc(p->schema->n, sizeof *tiles);
+    weft_view *sums = p->fold ? malloc(p->schema->n * sizeof *sums) : NULL;
     struct publish_ring *r = NULL;
-    int err = tiles ? 0 : error_nomem();
+    int err = refused ? refused : tiles && (sums || !p->fold) ? 0 : error_nomem();
     for (size_t i = 0; i < p->schema->n && !err; i++)
         err = check_view(p, i, &views[i], &tiles[i]);
     if (!err)
         err = find_room(p, deadline_in(p->bus->deadline_ns), &r);
+    if (p->fold)
+        err = partial_agree(p->fold, step, err);
+    if (!err && p->fold) {
+        memcpy(sums, views, p->schema->n * sizeof *sums);
+        views = sums;
+        err = fold(p, sums, tiles);
+    }
     if (!err) {
         pthread_mutex_lock(&p->lock);
         r->state = PUBLISH_FREE;
@@ -203,6 +233,7 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
         pthread_mutex_unlock(&p->lock);
         p->last = step;
     }
+    free(sums);
     free(tiles);
     job_metrics_call(&p->bus->metrics, JOB_METRICS_PUT, err, deadline_now() - begun);
     if (!err)

@@ -26,8 +26,9 @@ static int check_layout(const char *call, const char *name, const weft_layout *l
         ghosts = ghosts || l->dim[d].lo || l->dim[d].hi;
     if (l->nfolds || ghosts)
         return error_set(WEFT_EUNSUPPORTED,
-                         "%s: tensor '%s': a layout with %s cannot be on the bus: move it to one without first", call,
-                         name, l->nfolds ? "folds (partial sums)" : "ghosts");
+                         "%s: tensor '%s': a layout with %s cannot be on the bus: move it to one without first%s", call,
+                         name, l->nfolds ? "folds (partial sums)" : "ghosts",
+                         l->nfolds ? ", or publish with a comm, over which put folds them" : "");
     return 0;
 }
 

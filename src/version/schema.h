@@ -40,7 +40,7 @@ struct schema {
     int64_t total; /* bytes of all tensors, each element once */
 };
 
-/* The caller's tensors. Names must be different, layouts without folds and ghosts. */
+/* The caller's tensors. Names must be different, layouts without folds (partial.h) and ghosts. */
 int schema_make(const char *call, const weft_bus_tensor *tensors, size_t n, struct schema **out);
 /* From bytes that another process has sent. `source` is for the text. */
 int schema_load(const char *source, const unsigned char *bytes, size_t size, struct schema **out);
