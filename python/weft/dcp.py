@@ -12,6 +12,7 @@ import dataclasses
 import io
 import json
 import os
+import pathlib
 import pickle
 import re
 from collections.abc import Mapping as MappingOf
@@ -31,6 +32,7 @@ from torch.distributed.checkpoint.metadata import (
     StorageMeta,
     TensorProperties,
     TensorStorageMetadata,
+    _MEM_FORMAT_ENCODING,
 )
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem, SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
@@ -52,7 +54,7 @@ __all__ = ["Reader", "layouts", "load", "save"]
 
 Path = Union[str, "os.PathLike[str]"]
 _METADATA = ".metadata"
-_WRITER = re.compile(r"__(\d+)_\d+\.distcp")
+_WRITER = re.compile(r"__(\d{1,9})_\d+\.distcp")
 
 # ---- metadata, without running code ----
 
@@ -79,6 +81,67 @@ class _Unpickler(pickle.Unpickler):
         raise UnsupportedError(f"its {_METADATA} asks for {module}.{name}, which is nothing that metadata of DCP has: it was not read")
 
 
+_SHARED = (  # what all metadata of the process has in common, and a pickle could change
+    BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta, TensorProperties, TensorStorageMetadata, _StorageInfo,
+    _MEM_FORMAT_ENCODING, *_MEM_FORMAT_ENCODING, pathlib.Path, pathlib.PosixPath,
+)  # fmt: skip
+
+
+def _unpickled(f: Any) -> Any:
+    """What a pickle makes. If it sets attributes of a class, they are taken back, and it is refused."""
+    before = [dict(vars(shared)) for shared in _SHARED]
+    changed = False
+    try:
+        found = _Unpickler(f).load()
+    finally:
+        for shared, old in zip(_SHARED, before):
+            now = dict(vars(shared))
+            kind: Any = type if isinstance(shared, type) else object
+            for name in {**old, **now}:
+                if name == "__slotnames__":  # set by a thread that pickles
+                    continue
+                if name not in old:
+                    kind.__delattr__(shared, name)
+                elif name not in now or now[name] is not old[name]:
+                    kind.__setattr__(shared, name, old[name])
+                else:
+                    continue
+                changed = True
+    if changed:
+        raise UnsupportedError(f"its {_METADATA} changes classes of DCP: it was not read")
+    return found
+
+
+def _is_place(numbers: Any, ndim: int) -> bool:
+    return isinstance(numbers, (tuple, list)) and len(numbers) == ndim and all(type(n) is int and 0 <= n < 1 << 62 for n in numbers)
+
+
+def _is_inside(chunk: Any, size: Sequence[int]) -> bool:
+    places = isinstance(chunk, ChunkStorageMetadata) and _is_place(chunk.offsets, len(size)) and _is_place(chunk.sizes, len(size))
+    return places and all(at + n <= end for at, n, end in zip(chunk.offsets, chunk.sizes, size))
+
+
+def _problem(found: Any) -> Optional[str]:
+    """What is wrong with metadata that somebody else has written."""
+    if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict) or not isinstance(found.state_dict_metadata, dict):
+        return "it is no metadata of DCP"
+    for info in found.storage_data.values():
+        name = getattr(info, "relative_path", None)
+        if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
+            return f"it names the file {name!r}, which is not in the folder"
+        if not _is_place((info.offset, info.length), 2):
+            return f"it is damaged: a part of {name!r} is {info.length} bytes at {info.offset}"
+    for name, md in found.state_dict_metadata.items():
+        if not isinstance(name, str) or not isinstance(md, (TensorStorageMetadata, BytesStorageMetadata)):
+            return f"it is damaged: {name!r} is neither a tensor nor a value"
+        if isinstance(md, TensorStorageMetadata):
+            if not isinstance(md.properties.dtype, torch.dtype) or not _is_place(md.size, len(md.size)):
+                return f"it is damaged: tensor {name!r} has no dtype and size"
+            if not isinstance(md.chunks, list) or not all(_is_inside(chunk, md.size) for chunk in md.chunks):
+                return f"it is damaged: tensor {name!r} has a chunk that is not in it"
+    return None
+
+
 class Reader(FileSystemReader):  # type: ignore[misc]
     """DCP's reader of folders, with metadata that runs no code. It can be given to ``torch.distributed.checkpoint.load`` as ``storage_reader``."""
 
@@ -87,19 +150,16 @@ class Reader(FileSystemReader):  # type: ignore[misc]
         path = os.path.join(os.fspath(self.path), _METADATA)
         try:
             with open(path, "rb") as f:
-                found = _Unpickler(f).load()
+                found = _unpickled(f)
+            problem = _problem(found)
         except FileNotFoundError:
             raise InvalidError(f"{self.path}: it is no checkpoint of DCP, or one that was not written to its end: there is no {_METADATA}") from None
-        except Error as problem:
-            raise type(problem)(f"{self.path}: {problem}") from None
-        except Exception as problem:
-            raise InvalidError(f"{path}: it is damaged: {type(problem).__name__}: {problem}") from None
-        if not isinstance(found, Metadata) or not isinstance(found.storage_data, dict):
-            raise InvalidError(f"{path}: it is no metadata of DCP")
-        for info in found.storage_data.values():
-            name = getattr(info, "relative_path", None)
-            if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
-                raise InvalidError(f"{path}: it names the file {name!r}, which is not in the folder")
+        except Error as error:
+            raise type(error)(f"{self.path}: {error}") from None
+        except Exception as error:
+            raise InvalidError(f"{path}: it is damaged: {type(error).__name__}: {error}") from None
+        if problem is not None:
+            raise InvalidError(f"{path}: {problem}")
         if getattr(found, "storage_meta", None) is None:
             found.storage_meta = StorageMeta()
         found.storage_meta.load_id = getattr(self, "load_id", None)
@@ -108,6 +168,14 @@ class Reader(FileSystemReader):  # type: ignore[misc]
 
 def _tensors(metadata: Metadata) -> Dict[str, TensorStorageMetadata]:
     return {name: md for name, md in metadata.state_dict_metadata.items() if isinstance(md, TensorStorageMetadata)}
+
+
+def _boxes(path: Path, name: str, md: TensorStorageMetadata, dtype: str, ranks: Sequence[int]) -> Layout:
+    """The chunks of a tensor, which must have each of its elements once."""
+    try:
+        return boxes(dtype, md.size, ranks, [tuple(c.offsets) for c in md.chunks], [tuple(c.sizes) for c in md.chunks])
+    except Error as problem:
+        raise InvalidError(f"{path}: tensor {name!r}: its chunks are not the whole tensor once: {problem}") from None
 
 
 def layouts(path: Path) -> Dict[str, Layout]:
@@ -124,13 +192,7 @@ def layouts(path: Path) -> Dict[str, Layout]:
             writer = _WRITER.fullmatch(info.relative_path)
             ranks.append(int(writer[1]) if writer else files.index(info.relative_path))
         dtype = _dtypes.of_any(md.properties.dtype)
-        try:
-            if prod(md.size):
-                out[name] = boxes(dtype, md.size, ranks, [tuple(c.offsets) for c in md.chunks], [tuple(c.sizes) for c in md.chunks])
-            else:
-                out[name] = whole(dtype, md.size, [min(ranks, default=0)])
-        except Error as problem:
-            raise InvalidError(f"{path}: tensor {name!r}: its chunks are not the whole tensor once: {problem}") from None
+        out[name] = _boxes(path, name, md, dtype, ranks) if prod(md.size) else whole(dtype, md.size, [min(ranks, default=0)])
     return out
 
 
@@ -196,6 +258,13 @@ def _tensor(array: Any) -> torch.Tensor:
         return torch.from_numpy(raw)
     unsigned: Any = torch.from_numpy(raw.view(f"u{memory.itemsize}"))
     return unsigned.view(_dtypes.to_torch(memory.dtype))
+
+
+def _fits(array: Any, which: Layout, rank: int, what: str, write: bool) -> None:
+    """Raises where an array cannot be the rank's buffer."""
+    memory = memory_for(array, which, rank, what, write)
+    if memory is not None and which._desc.boxes and not memory.dense:
+        raise UnsupportedError(f"{what}: its layout is boxes, whose places are slots of a flat buffer: the array must have no gaps")
 
 
 def _views(which: Layout, rank: int, tensor: torch.Tensor) -> Iterator[Tuple[Tuple[int, ...], Tuple[int, ...], torch.Tensor]]:
@@ -288,13 +357,13 @@ def load(path: Path, state: Any, *, rank: Optional[int] = None, strict: bool = T
     reads, items = _Reads(), []
     for name, w in which.items():
         array = local_of(mine[name])
-        memory_for(array, w, here, f"load {name!r}", True)
+        _fits(array, w, here, f"load {name!r}", True)
+        if prod(w.shape):
+            _boxes(path, name, tensors[name], "u8", [0] * len(tensors[name].chunks))
         for i, (at, size, view) in enumerate(_views(w, here, _tensor(array)) if w.local(here).elements else ()):
             key = f"{name} {i}"
             reads.views[key] = view
             found = create_read_items_for_chunk_list(name, tensors[name], [ChunkStorageMetadata(torch.Size(at), torch.Size(size))])
-            if sum(prod(item.lengths) for item in found) != prod(size):
-                raise InvalidError(f"{path}: tensor {name!r}: its chunks do not have each element of {size} at {at} once")
             items += [dataclasses.replace(item, dest_index=MetadataIndex(key)) for item in found]
     for name in asked:
         if isinstance(there.get(name), BytesStorageMetadata):
@@ -304,8 +373,13 @@ def load(path: Path, state: Any, *, rank: Optional[int] = None, strict: bool = T
     if lost:
         raise InvalidError(f"{path}: no file has all of {some(lost)}")
     reader.set_up_storage_reader(metadata, is_coordinator=True)
-    with torch.no_grad():
-        reader.read_data(LoadPlan(items), reads).wait()
+    try:
+        with torch.no_grad():
+            reader.read_data(LoadPlan(items), reads).wait()
+    except (Error, OSError):
+        raise
+    except Exception as problem:
+        raise InvalidError(f"{path}: a file is damaged: {type(problem).__name__}: {problem}") from problem
     for name, value in reads.values.items():
         asked[name].of[asked[name].key] = value
     return state
@@ -405,9 +479,10 @@ def save(path: Path, state: Mapping[Any, Any], *, comm: "Optional[Comm]" = None,
 
     ``state`` is a dict of any depth: DTensors, pairs (array, layout), plain tensors, which are the same on all ranks, and numbers, texts and lists of them, of which those of
     rank 0 count. A rank may lack tensors that others have. Each element is written once, by one of the ranks that have it. If a rank fails, all raise,
-    and there is no checkpoint. An existing one is replaced with ``overwrite``.
+    and there is no checkpoint. An existing one is replaced with ``overwrite``, when all ranks' states have been found to fit together.
     """
     group = _group(comm)
+    known = os.path.join(os.fspath(path), _METADATA)
     arrays: Dict[str, Any] = {}
     which: Dict[str, Layout] = {}
     values: Dict[str, Any] = {}
@@ -422,12 +497,9 @@ def save(path: Path, state: Mapping[Any, Any], *, comm: "Optional[Comm]" = None,
             raise InvalidError(f"save: {some(objects)}: neither tensors nor numbers, texts and lists of them: leave them out")
         for name, value in arrays.items():
             which[name] = _layout_of(name, value, range(group.ranks))
-            memory_for(local_of(value), which[name], group.rank, f"save {name!r}", False)
-        known = os.path.join(os.fspath(path), _METADATA)
-        if group.rank == 0 and os.path.exists(known):
-            if not overwrite:
-                raise InvalidError(f"{path}: there is a checkpoint already: give overwrite=True to replace it")
-            os.remove(known)  # what is half written is no checkpoint
+            _fits(local_of(value), which[name], group.rank, f"save {name!r}", False)
+        if group.rank == 0 and os.path.exists(known) and not overwrite:
+            raise InvalidError(f"{path}: there is a checkpoint already: give overwrite=True to replace it")
         return {"tensors": {name: repr(w) for name, w in which.items()}, "paths": {name: leaf.path for name, leaf in leaves.items()}}
 
     said = _together(group, begin)
@@ -443,6 +515,13 @@ def save(path: Path, state: Mapping[Any, Any], *, comm: "Optional[Comm]" = None,
     parts = {name: _owners(name, text, givers[name], i) for i, (name, text) in enumerate(texts.items())}
     properties = {name: TensorProperties(dtype=_dtypes.to_torch(layout(text).dtype)) for name, text in texts.items()}
     writer = FileSystemWriter(path, thread_count=1)
+
+    def clear() -> Any:
+        if group.rank == 0 and os.path.exists(known):
+            os.remove(known)  # what is half written is no checkpoint
+        return None
+
+    _together(group, clear)
 
     def write() -> Any:
         writes, items = _Writes(), []

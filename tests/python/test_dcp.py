@@ -198,6 +198,49 @@ def test_no_code_of_a_checkpoint_runs(tmp_path, folder, where):
     assert not (tmp_path / "ran").exists()
 
 
+def test_no_class_of_dcp_is_changed(folder):
+    """A pickle can set attributes of what it names, without calling anything."""
+    module = "torch.distributed.checkpoint.metadata"
+    (folder / ".metadata").write_bytes(f"c{module}\nMetadata\n(N}}Vstrange\nI1\nsV__init__\nI1\nstb.".encode())
+    with pytest.raises(weft.UnsupportedError, match="changes classes of DCP"):
+        weft.dcp.layouts(folder)
+    assert not hasattr(torch_dcp.Metadata, "strange") and callable(torch_dcp.Metadata.__init__)
+
+
+DAMAGED = {
+    "no dict": lambda m, a, info: setattr(m, "state_dict_metadata", []),
+    "no chunk object": lambda m, a, info: setattr(a, "chunks", [3]),
+    "chunk outside": lambda m, a, info: setattr(a.chunks[0], "offsets", torch.Size([0, 1])),
+    "negative size": lambda m, a, info: setattr(a, "size", torch.Size([2, -3])),
+    "no dtype": lambda m, a, info: setattr(a, "properties", 3),
+    "negative place": lambda m, a, info: setattr(info, "offset", -5),
+    "a text as place": lambda m, a, info: setattr(info, "offset", "5"),
+    "huge": lambda m, a, info: setattr(info, "length", 10**30),
+    "twice": lambda m, a, info: a.chunks.__setitem__(slice(None), [torch_dcp.ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([1, 3]))] * 2),
+}
+
+
+@pytest.mark.parametrize("what", list(DAMAGED))
+def test_metadata_that_lies_is_refused(folder, what):
+    path = folder / ".metadata"
+    metadata = pickle.loads(path.read_bytes())
+    (info,) = [info for index, info in metadata.storage_data.items() if index.fqn == "a"]
+    DAMAGED[what](metadata, metadata.state_dict_metadata["a"], info)
+    path.write_bytes(pickle.dumps(metadata))
+    state = {"a": torch.zeros(2, 3), "b": {"c": torch.zeros(2), "n": 0}}
+    for call in (lambda: weft.dcp.load(folder, state), lambda: weft.dcp.layouts(folder)):
+        with pytest.raises(weft.InvalidError, match="damaged|no metadata|once"):
+            call()
+    assert not state["a"].any()
+
+
+def test_a_file_that_is_cut_is_named(folder):
+    (file,) = folder.glob("*.distcp")
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(weft.InvalidError, match="a file is damaged"):
+        weft.dcp.load(folder, {"a": torch.zeros(2, 3), "b": {"c": torch.zeros(2), "n": 0}})
+
+
 @pytest.mark.parametrize("what", ["no metadata", "cut", "outside", "gap", "no chunk"])
 def test_what_is_damaged_is_refused(tmp_path, folder, what):
     path = folder / ".metadata"
@@ -232,10 +275,18 @@ def test_save_refuses(tmp_path, folder):
         weft.dcp.save(tmp_path / "new", {"x": print})
     with pytest.raises(weft.UnsupportedError, match="'g': .* has ghosts"):
         weft.dcp.save(tmp_path / "new", {"g": (np.zeros(10, np.float32), weft.layout("f32[8~1] @x1"))})
-    with pytest.raises(weft.UnsupportedError, match="not the whole tensor once"):
-        two = weft.boxes("f32", (4,), [0, 0], [(0,), (1,)], [(3,), (3,)], overlaps=True)
-        weft.dcp.save(tmp_path / "new", {"o": (np.zeros(6, np.float32), two)})
+    two = weft.boxes("f32", (4,), [0, 0], [(0,), (1,)], [(3,), (3,)], overlaps=True)
+    for path in (tmp_path / "new", folder):
+        with pytest.raises(weft.UnsupportedError, match="not the whole tensor once"):
+            weft.dcp.save(path, {"o": (np.zeros(6, np.float32), two)}, overwrite=True)
     assert not (tmp_path / "new" / ".metadata").exists()
+    assert weft.dcp.load(folder, got) is got  # what is refused replaces nothing
+    flat, gaps = weft.boxes("f32", (2, 3), [0], [(0, 0)], [(2, 3)]), np.zeros(12, np.float32)[::2]
+    with pytest.raises(weft.UnsupportedError, match="save 'a': .*the array must have no gaps"):
+        weft.dcp.save(tmp_path / "new", {"a": (gaps, flat)})
+    weft.dcp.save(tmp_path / "new", {"a": torch.ones(2, 3)})
+    with pytest.raises(weft.UnsupportedError, match="load 'a': .*the array must have no gaps"):
+        weft.dcp.load(tmp_path / "new", {"a": (gaps, flat)})
 
 
 def differ_rank(comm, path):
