@@ -223,6 +223,9 @@ class Bus(Closing):
 
     def describe(self, name: str, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Dict[str, Layout]:
         """The tensors of a version, with the layouts of its publisher: what there is to subscribe to."""
+        return self._described(name, want, timeout)[1]
+
+    def _described(self, name: str, want: Union[str, int, None], timeout: Optional[float]) -> Tuple[Version, Dict[str, Layout]]:
         out = ffi.new("weft_bus_set **")
         check(lib.weft_bus_describe(self._handle.get(), name.encode(), _want(want), _timeout(timeout, lib.WEFT_DEADLINE), out))
         handle, n = _Handle(out[0], lib.weft_bus_set_free), ffi.new("size_t *")
@@ -231,7 +234,8 @@ class Bus(Closing):
         def text(which: Any) -> str:
             return filled(lambda buf, cap, length: lib.weft_layout_format(which, buf, cap, length)).decode()
 
-        return {text_of(t.name): layout(text(t.layout)) for t in tensors[0 : n[0]]}
+        version = lib.weft_bus_set_version(handle.get())
+        return _version(version), {text_of(t.name): layout(text(t.layout)) for t in tensors[0 : n[0]]}
 
     def publish(
         self,

@@ -46,9 +46,12 @@ def _array(name: str, where: str, entry: Any, data: Any, base: int) -> Any:
     raw = np.frombuffer(data, np.uint8, size * count, base + span[0])
     if (base + span[0]) % size:
         raw = raw.copy()
-    if dtype in _OF_ML_DTYPES:
-        return Bits(raw.view(_UNSIGNED[size]).reshape(shape), dtype)
-    return raw.view(_dtypes.to_numpy(dtype)).reshape(shape)
+    bits = dtype in _OF_ML_DTYPES
+    try:
+        array = raw.view(_UNSIGNED[size] if bits else _dtypes.to_numpy(dtype)).reshape(shape)
+    except ValueError:
+        raise InvalidError(f"{where}: tensor {name!r}: there are no arrays of the shape {shape}") from None
+    return Bits(array, dtype) if bits else array
 
 
 def _file(path: str) -> Dict[str, Any]:
@@ -59,7 +62,7 @@ def _file(path: str) -> Dict[str, Any]:
             raise InvalidError(f"{path}: it is no safetensors file: its header is longer than the file")
         try:
             header = json.loads(f.read(length))
-        except ValueError:
+        except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict):
             raise InvalidError(f"{path}: it is no safetensors file: its header is not JSON")
@@ -81,7 +84,7 @@ def folder_tensors(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
         try:
             with open(index, encoding="utf-8") as f:
                 told = json.load(f)["weight_map"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InvalidError(f"{index}: it is no index: it has no weight_map") from None
         if not isinstance(told, dict) or not all(isinstance(f, str) and f and os.path.basename(f) == f for f in told.values()):
             raise InvalidError(f"{index}: its weight_map has names of files that are not in the folder")

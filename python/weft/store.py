@@ -26,7 +26,7 @@ from . import _dtypes
 from ._arrays import Bits, memory_of
 from ._bus import Publisher, Subscriber, Version, VersionInfo, bus
 from ._comm import Closing
-from ._errors import Error, InvalidError
+from ._errors import Error, InvalidError, MismatchError
 from ._given import compare, is_dtensor, is_pair, is_tensor, local_of, some, whole
 from ._layout import Layout, boxes
 from ._safetensors import folder_tensors
@@ -160,6 +160,8 @@ class Store(Closing):
         return value, whole(memory.dtype, memory.shape, range(self.ranks))
 
     def _put(self, key: str, arrays: Dict[str, Any], text: Optional[str], version: Optional[int], dtype: Any) -> Version:
+        if _VALUES in arrays:
+            raise InvalidError(f"a tensor has the name {_VALUES!r}, which the store itself uses: give it another one")
         if text is not None:
             arrays = {**arrays, _VALUES: _bytes(text)}
         form = {"dtype": str(dtype), **{name: _form(value) for name, value in arrays.items()}}
@@ -257,9 +259,10 @@ class Store(Closing):
         again: bool,
         want: Want,
         until: Optional[float],
+        epoch: Optional[int] = None,
     ) -> Optional[str]:
         """Writes tensors of a version in place; ``again``: they are the caller's, who may come with them again. Returns the text of what is no tensor, if the version has
-        one."""
+        one. A version of another epoch than ``epoch`` is refused, before anything is written."""
         arrays = {name: local_of(value) for name, value in given.items()}
         form = {name: (*_form(value), memory_of(arrays[name]).address) for name, value in given.items()}
         form[_VALUES] = () if values is None else values.shape
@@ -281,6 +284,8 @@ class Store(Closing):
         known.check = check
         try:
             version = known.subscriber.fetch(want, timeout=_left(until))
+            if epoch is not None and version.epoch != epoch:
+                raise MismatchError(f"{key!r} is of epoch {version.epoch} now, and was of epoch {epoch}")
             known.subscriber.swap(version, timeout=_left(until))
         finally:
             if not again:
@@ -292,8 +297,7 @@ class Store(Closing):
         mine, mine_text = flatten(given, is_tensor) if given is not None else ({}, None)
         asked = [*mine, *(tree_values(mine_text) if mine_text else ())]
         with self._lock:
-            there = self._bus.describe(key, want, timeout=_left(until))
-            values = there.pop(_VALUES, None)
+            there: Dict[str, Layout] = {}
 
             def names(text: Optional[str]) -> List[str]:
                 return [*there, *(tree_values(text) if text else ())]
@@ -302,13 +306,26 @@ class Store(Closing):
                 if given is not None and strict:
                     compare("get_state_dict", repr(key), names(text), asked, 0)
 
-            if values is None:
-                check(None)
-            if given is None:
-                mine = {name: self._empty(which.dtype, which.shape) for name, which in there.items()}
-            else:
-                mine = {name: value for name, value in mine.items() if name in there}
-            text = self._fetch(key, mine, values, check, given is not None, want, until) if mine or values is not None else None
+            def attempt(epoch: int) -> Tuple[Dict[str, Any], Optional[str]]:
+                values = there.pop(_VALUES, None)
+                if values is None:
+                    check(None)
+                if given is None:
+                    into = {name: self._empty(which.dtype, which.shape) for name, which in there.items()}
+                else:
+                    into = {name: value for name, value in mine.items() if name in there}
+                if not into and values is None:
+                    return into, None
+                return into, self._fetch(key, into, values, check, given is not None, want, until, epoch)
+
+            while True:
+                version, there = self._bus._described(key, want, _left(until))
+                try:
+                    mine, text = attempt(version.epoch)
+                    break
+                except MismatchError:  # the version that came may be of a later epoch, with other tensors than were described
+                    if self._bus._described(key, want, _left(until))[0].epoch == version.epoch:
+                        raise
         if given is not None and not strict:
             compare("get_state_dict", repr(key), names(text), asked, 2)
         return mine if text is None else unflatten(text, mine)
@@ -349,7 +366,7 @@ class Store(Closing):
             there = self._bus.describe(key, version, timeout=_left(until))
             if _ALONE not in there or len(there) > 1:
                 if set(there) == {_VALUES} and inplace_tensor is None and tensor_slice_spec is None:
-                    return self._get(key, None, True, version, timeout)
+                    return self._get(key, None, True, version, _left(until))
                 raise InvalidError(f"get: {key!r} has a state dict of {len(there)} tensors, {some(list(there))}: use get_state_dict")
             which = there[_ALONE]
             value = inplace_tensor

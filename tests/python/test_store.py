@@ -72,6 +72,36 @@ def test_newer(url, nested):
                 here.get_state_dict("k", mine, version="newer", timeout=0.05)
 
 
+class Late(weft.store.Store):
+    """A reader between whose look at a key and whose fetch somebody puts."""
+
+    def _fetch(self, *args, **how):
+        self.put_meanwhile()
+        return super()._fetch(*args, **how)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("later", [{"w": np.ones(3), "step": "long " * 40}, {"w": np.ones(3), "step": 1, "b": np.ones(2)}, {"w": np.ones(3), "b": np.ones(2)}])
+def test_other_tensors_come_while_a_reader_waits(url, later, strict):
+    """Values that have become longer come; names that nobody asked for are told."""
+    with weft.store.Store(url) as there, Late(url, torch=False) as here:
+        puts = iter([lambda: there.put_state_dict(later, "k")])
+        here.put_meanwhile = lambda: next(puts, lambda: None)()
+        first = {"w": np.zeros(3), **({"step": 0} if "step" in later else {})}
+        there.put_state_dict(first, "k")
+        mine = {**first, "w": np.full(3, 7.0)}
+        if "b" not in later:
+            assert same(here.get_state_dict("k", mine, strict, timeout=DEADLINE), later)
+        elif strict:
+            with pytest.raises(weft.MismatchError, match="it has 'b', which was not asked for"):
+                here.get_state_dict("k", mine, timeout=DEADLINE)
+            assert mine["w"].tolist() == [7, 7, 7]
+        else:
+            with pytest.warns(UserWarning, match="it has 'b', which was not asked for"):
+                here.get_state_dict("k", mine, False, timeout=DEADLINE)
+            assert mine["w"].tolist() == [1, 1, 1]
+
+
 def test_other_tensors_begin_an_epoch(url):
     with weft.store.Store(url, torch=False) as store:
         assert store.put_state_dict({"w": np.zeros(3)}, "k") == (1, 0)
@@ -134,6 +164,7 @@ def test_names_that_differ_are_listed(url):
         ({"a": {"f": print}}, "'a.f' is of the type builtin_function_or_method"),
         ({"a": {1.5: np.ones(1)}}, "'a' has the key 1.5"),
         ({"a.b": np.ones(1), "a": {"b": np.ones(1)}}, "two tensors have the name 'a.b'"),
+        ({"weft.values": np.ones(1)}, "the name 'weft.values', which the store itself uses"),
     ],
 )
 def test_what_cannot_be_put_is_named(url, state, text):
@@ -236,6 +267,8 @@ def test_folder_of_the_library(url, tmp_path):
         ("long", "its header is longer than the file"),
         ("text", "its header is not JSON"),
         ("dtype", "is of the type F4"),
+        ("deep", "its header is not JSON"),
+        ("dims", "there are no arrays of the shape"),
         ("empty", "there is no file NAME.safetensors in it"),
     ],
 )
@@ -260,6 +293,10 @@ def test_folders_that_lie_are_refused(url, tmp_path, what, text):
             file.unlink()
     elif what == "long":
         last.write_bytes(b"\xff" * 7)
+    elif what == "deep":
+        last.write_bytes((10**5).to_bytes(8, "little") + b"[" * 10**5)
+    elif what == "dims":
+        save_file(last, {"b.weight": np.zeros(1, np.float16)}, lambda h: {n: {**e, "shape": [1] * 65} for n, e in h.items()})
     elif what == "text":
         last.write_bytes((4).to_bytes(8, "little") + b"[1,]")
     else:
