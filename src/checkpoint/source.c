@@ -294,8 +294,8 @@ static int refuse_dcp(struct checkpoint *c, const char *in)
         return 0;
     return error_set(
         WEFT_EUNSUPPORTED,
-        "%s: this is a folder of PyTorch's Distributed Checkpoint (DCP), which weft does not read: save with "
-        "HuggingFaceStorageWriter of torch.distributed.checkpoint, or load it in PyTorch and save safetensors",
+        "%s: this is a folder of PyTorch's Distributed Checkpoint (DCP), whose metadata is a pickle: read it by "
+        "weft.dcp in Python, or save with HuggingFaceStorageWriter of torch.distributed.checkpoint",
         in);
 }
 

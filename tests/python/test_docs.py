@@ -43,6 +43,10 @@ def test_quick_start(tmp_path):
 ENGINES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs" / "engines.md").read_text(), flags=re.S)
 
 
+def test_all_programs_are_found():
+    assert len(ENGINES) == (ROOT / "docs" / "engines.md").read_text().count("```python\n") == 3
+
+
 @pytest.mark.parametrize("code, expected", ENGINES, ids=map(str, range(len(ENGINES))))
 def test_engines(tmp_path, code, expected):
     """The programs of docs/engines.md."""

@@ -69,6 +69,17 @@ def test_mistakes_are_told_to_all(what, text):
     assert said == [text] * 3
 
 
+def test_bits():
+    """An array with the bits of a type that NumPy lacks has a layout beside it, as any array has: it is no pair of an array and a layout."""
+    raw, out = np.arange(6, dtype=np.uint16) + 0x3F80, np.zeros(6, np.float32)
+    with weft.open("self:") as comm:
+        with weft.bind_state(comm, {"w": (weft.bits(raw, "bf16"), "bf16[6] @x1")}, {"w": (out, "f32[6] @x1")}) as bound:
+            bound.run()
+        np.testing.assert_array_equal(out, (raw.astype(np.uint32) << 16).view(np.float32))
+        with pytest.raises(weft.ArrayError, match=r"src of 'w': Bits says nothing of the other ranks: give a pair .*'bf16\[6\] @x2'"):
+            weft.bind_state(comm, {"w": weft.bits(raw, "bf16")}, {"w": (out, "f32[6] @x1")})
+
+
 # ---- DTensors ----
 
 
