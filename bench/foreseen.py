@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Moves that weft sim has foreseen, beside the same moves measured: on this machine, and on hosts that weft run plays on it.
+
+    python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE]
+
+The machine is measured once: weft sim --calibrate, and between two played hosts an exchange of eight bytes and one large message. Then
+cases are drawn by the seed: reshards, collectives, halos, many tensors and fan-outs, a quarter of them on one host, the others on 2 to 8
+played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim is told what such a link carries of data.
+
+All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
+run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
+same kind takes its place, before either is compared. It needs the right to make network namespaces, and a machine that does little else.
+"""
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+KINDS = ["reshard", "collective", "halo", "many", "fan-out"]
+REPEATS = 5
+SPREAD = 0.10
+MEASURED_S = 0.15  # that a repeat lasts, but for at least 5 runs and at most 40
+# Of an Ethernet frame of 1514 bytes, TCP with time stamps leaves this to the data.
+CARRIED = 1448 / 1514
+# ms that a case may be foreseen to take: a link lets a first burst pass at once, which must not matter.
+SHORTEST = {True: 10, False: 0.5}
+LONGEST = 150
+
+
+class Failed(Exception):
+    pass
+
+
+# ---- the machine ----
+
+def text_of(machine):
+    return "".join("%s %s\n" % x for x in machine.items())
+
+
+def calibrate(options, folder):
+    """The keys of the machine file, without units of rates and times: GB/s and ns."""
+    out = subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout
+    machine = {}
+    for line in out.splitlines():
+        key, value = line.split("#")[0].split(None, 1) if line.split("#")[0].strip() else (None, None)
+        if key:
+            machine[key] = value
+    machine["nic"] = "0 GB/s"
+
+    def best(case):  # of several rounds, as weft sim --calibrate does
+        took = measure(options, folder, case, machine, 80)
+        return min(statistics.median(took[i:i + 8]) for i in range(0, 80, 8))
+
+    small = dict(hosts=2, ranks=2, mbit=0, table=["t: u8[16/x] @x2 -> u8[16] @x2"])
+    large = dict(hosts=2, ranks=2, mbit=0, table=["t: u8[16777216] @x1=0 -> u8[16777216] @x1=1"])
+    message = float(machine["message"].split()[0])
+    machine["nic_latency"] = "%.0f ns" % max(0, best(small) - 2 * message)  # a rank sends one message, and gets one
+    machine["nic_core"] = "%.3f GB/s" % (16777216 / best(large))
+    return machine
+
+
+def machine_for(machine, case):
+    m = dict(machine, ranks_per_host=str(case["ranks"] // case["hosts"] if case["hosts"] > 1 else 0))
+    m["hosts_on_cores"] = str(case["hosts"])
+    if case["mbit"]:
+        m["nic"] = "%.6f GB/s" % (case["mbit"] / 8e3 * CARRIED)
+    return m
+
+
+# ---- one case, measured and foreseen ----
+
+def limit(pid, hosts, mbit):
+    """Limits the links of the played hosts of `weft run` with this pid: what leaves a host, and what the hub gives it."""
+    burst = max(16384, int(mbit * 1e6 / 8 * 250e-6))
+    for h in range(hosts):
+        for where, link in (("weft-%d-%d" % (pid, h), "eth0"), ("weft-%d-hub" % pid, "p%d" % h)):
+            subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", link, "root", "tbf", "rate", "%dmbit" % mbit, "burst", str(burst),
+                            "limit", "67108864"], check=True)
+
+
+def measure(options, folder, case, machine, runs):
+    """The nanoseconds of each run; the first two are left out."""
+    runs, ranks = runs + 2, case["ranks"]
+    times, table = os.path.join(folder, "times"), os.path.join(folder, "table")
+    with open(times, "wb") as f:
+        f.truncate(runs * (1 + ranks) * 8)
+    with open(table, "w", encoding="utf-8") as f:
+        f.write("\n".join(case["table"]) + "\n")
+    nic = float(machine["nic"].split()[0])
+    command = [options.weft, "run", "-n", str(ranks)] + (["--hosts", str(case["hosts"])] if case["hosts"] > 1 else [])
+    command += ["--", os.path.join(options.build, "bench", "foreseen"), times, table, str(runs),
+                str(ranks // case["hosts"] if case["hosts"] > 1 else 0), str(max(1, int(float(machine["nic_latency"].split()[0])))),
+                str(int(nic * 1e3) if nic else 1 << 40)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        try:
+            if job.stdout.readline() != "ready\n":
+                raise Failed("no ranks: " + job.stderr.read()[-400:])
+            if case["mbit"]:
+                limit(job.pid, case["hosts"], case["mbit"])
+            said = job.communicate("go\n", timeout=options.timeout)[1]
+        except BaseException:
+            job.terminate()
+            raise
+    if job.returncode:
+        raise Failed("%s: %s" % (case["name"] if "name" in case else "calibration", said[-400:]))
+    with open(times, "rb") as f:
+        all_times = struct.unpack("<%dq" % (runs * (1 + ranks)), f.read())
+    rows = [all_times[i * (1 + ranks):(i + 1) * (1 + ranks)] for i in range(runs)]
+    return [max(row[1:]) - row[0] for row in rows[2:]]
+
+
+def foresee(options, folder, case, machine):
+    file, table = os.path.join(folder, "machine"), os.path.join(folder, "table")
+    with open(file, "w", encoding="utf-8") as f:
+        f.write(text_of(machine_for(machine, case)))
+    with open(table, "w", encoding="utf-8") as f:
+        f.write("\n".join(case["table"]) + "\n")
+    return json.loads(subprocess.run([options.weft, "sim", "--table", table, "--apart", "--machine", file, "--json"], check=True,
+                                     stdout=subprocess.PIPE).stdout)
+
+
+# ---- cases ----
+
+def one_tensor(rnd, kind, ranks, size):
+    """A pair of layouts for about `size` bytes in all."""
+    n, dtype, width = ranks, *rnd.choice([("f32", 4), ("bf16", 2)])
+    columns = n * rnd.choice([64, 128, 192, 256])
+    rows = max(1, size // (columns * width * n)) * n
+    shape = dict(r=rows, c=columns, n=n, t=dtype, e=rows * columns)
+    if kind == "collective":
+        pair = rnd.choice(["%(t)s[%(e)d/x] @x%(n)d -> %(t)s[%(e)d] @x%(n)d", "%(t)s[%(e)d] @x%(n)d +sum(x) -> %(t)s[%(e)d] @x%(n)d",
+                           "%(t)s[%(e)d] @x%(n)d +sum(x) -> %(t)s[%(e)d/x] @x%(n)d", "%(t)s[%(r)d/x,%(c)d] @x%(n)d -> %(t)s[%(r)d,%(c)d/x] @x%(n)d"])
+        shape["e"] = shape["e"] // n // n * n if "%(e)d] " in pair else shape["e"]
+    elif kind == "halo":
+        shape["w"] = rnd.randint(1, max(1, rows // n // 3))
+        pair = rnd.choice(["%(t)s[%(r)d/x,%(c)d] @x%(n)d -> %(t)s[%(r)d/x~%(w)d,%(c)d] @x%(n)d",
+                           "%(t)s[%(r)d/x,%(c)d] @x%(n)d -> %(t)s[%(r)d/x~%(w)do,%(c)d] @x%(n)d"])
+    elif kind == "fan-out":
+        shape["e"] //= n
+        pair = rnd.choice(["%(t)s[%(e)d] @x1 -> %(t)s[%(e)d] @x%(n)d", "%(t)s[%(r)d,%(c)d] @x1 -> %(t)s[%(r)d/x,%(c)d] @x%(n)d",
+                           "%(t)s[%(r)d,%(c)d] @x1 -> %(t)s[%(r)d,%(c)d/x] @x%(n)d"])
+    else:
+        half = n // 2
+        shape.update(h=half, k=n - half, last=n - 1, other=rnd.choice(["f32", "bf16", dtype]))
+        pair = rnd.choice(["%(t)s[%(r)d/x,%(c)d] @x%(h)d -> %(t)s[%(r)d,%(c)d/x] @x%(k)d=%(h)d..%(last)d",
+                           "%(t)s[%(r)d/x,%(c)d] @x%(n)d -> %(t)s[%(r)d,%(c)d/x] @x%(n)d",
+                           "%(t)s[%(r)d/x,%(c)d] @x%(n)d -> %(other)s[%(r)d,%(c)d/x] @x%(n)d",
+                           "%(t)s[%(r)d/x,%(c)d] @x%(h)d -> %(t)s[%(r)d/x,%(c)d] @x%(k)d=%(h)d..%(last)d"])
+    return pair % shape
+
+
+def draw(rnd, kind, played, cores):
+    if played:
+        hosts = rnd.randint(2, 8)
+        ranks = hosts * (rnd.randint(1, 2) if hosts <= 4 else 1)
+        mbit = rnd.choice([300, 500, 800, 1200])
+    else:
+        hosts, ranks, mbit = 1, rnd.randint(2, 2 * cores), 0
+    size = int(math.exp(rnd.uniform(math.log(1 << 20), math.log(64 << 20))))
+    many = rnd.randint(10, 200) if kind == "many" else 1
+    pairs = [one_tensor(rnd, "reshard" if kind == "many" else kind, ranks, max(4096, int(size / many * rnd.uniform(0.3, 1.7))))
+             for _ in range(many)]
+    if many > 1:  # a model's tensors have few layouts
+        pairs = [rnd.choice(pairs[:7]) for _ in pairs]
+    name = "%s, %s on %s%s" % (kind, pairs[0] if many == 1 else "%d tensors" % many,
+                               "one host" if hosts == 1 else "%d ranks of %d hosts" % (ranks, hosts), ", %d Mbit/s" % mbit if mbit else "")
+    return dict(kind=kind, hosts=hosts, ranks=ranks, mbit=mbit, name=name, table=["t%d: %s" % x for x in enumerate(pairs)])
+
+
+def fitting(options, folder, rnd, kind, played, machine):
+    """A case that is foreseen to take neither too short nor too long, and that uses as many ranks as it has."""
+    for _ in range(200):
+        case = draw(rnd, kind, played, options.cores)
+        case["foreseen"] = foresee(options, folder, case, machine)
+        if case["foreseen"]["ranks"] == case["ranks"] and SHORTEST[played] <= case["foreseen"]["time_ns"] / 1e6 <= LONGEST:
+            return case
+    raise Failed("no %s of a fitting size was found" % kind)
+
+
+def repeats_of(options, folder, case, machine):
+    """The times of the repeats. They are runs of one job, in a row."""
+    runs = max(5, min(40, int(MEASURED_S / (case["foreseen"]["time_ns"] / 1e9))))
+    took = measure(options, folder, case, machine_for(machine, case), runs * REPEATS)
+    return [sorted(took[i * runs:(i + 1) * runs])[runs // 4] for i in range(REPEATS)]
+
+
+def compare(options, folder):
+    rnd = random.Random(options.seed)
+    machine = calibrate(options, folder)
+    options.cores = max(1, int(machine["cores"]))
+    print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(machine).splitlines()), end="", flush=True)
+    cases, replaced, end = [], [], time.time() + options.limit_seconds
+    while len(cases) < options.cases and time.time() < end:
+        kind, played = KINDS[len(cases) % len(KINDS)], len(cases) % 4 != 3
+        case = fitting(options, folder, rnd, kind, played, machine)
+        repeats = repeats_of(options, folder, case, machine)
+        spread = max(repeats) / min(repeats) - 1
+        if spread > SPREAD:
+            replaced.append(case["name"])
+            print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
+            continue
+        case["repeats_ns"], case["measured_ns"] = repeats, statistics.median(repeats)
+        case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
+        cases.append(case)
+        print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
+            case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
+            case["foreseen"]["algorithm"]), flush=True)
+    return machine, cases, replaced
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build"))
+    parser.add_argument("--cases", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit-seconds", type=float, default=1e9, help="no further case is begun after this")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds that one case may take")
+    parser.add_argument("--json", metavar="FILE", help="also write everything to FILE")
+    options = parser.parse_args()
+    options.weft = os.path.join(options.build, "weft")
+    try:
+        with tempfile.TemporaryDirectory(prefix="foreseen-") as folder:
+            machine, cases, replaced = compare(options, folder)
+    except (Failed, subprocess.SubprocessError) as e:
+        print("foreseen: %s" % e, file=sys.stderr)
+        return 1
+    errors = sorted(abs(c["error"]) for c in cases)
+    if errors:
+        print("%d cases, %d replaced: median error %.1f %%, worst %.1f %%" % (
+            len(cases), len(replaced), statistics.median(errors) * 100, errors[-1] * 100))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as f:
+            json.dump(dict(seed=options.seed, machine=machine, cases=cases, replaced=replaced), f, indent=1)
+    return 0 if errors else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
