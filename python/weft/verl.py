@@ -26,7 +26,7 @@ except ImportError as error:
 from . import _dtypes
 from ._bus import Bus, Publisher, Version, bus
 from ._convert import layout_text, mesh_text
-from ._errors import Error, InvalidError, MismatchError, TimeoutError, UnsupportedError
+from ._errors import Error, InvalidError, MismatchError, PeerError, TimeoutError, UnsupportedError
 from ._layout import Layout, boxes, layout
 
 __all__ = ["Engine", "Piece", "pieces_of"]
@@ -242,9 +242,8 @@ class Engine(CheckpointEngine):  # type: ignore[misc]
 
     # ---- the actor ----
 
-    async def _stage(self, weights: Any) -> bool:
-        """Stages what this rank publishes; whether the weights are shards."""
-        shards = hasattr(weights, "get_per_tensor_param_shard")
+    async def _stage(self, weights: Any, shards: bool) -> None:
+        """Stages what this rank publishes."""
         self._staged.begin()
         if shards:
             for name, local, spec in weights.get_per_tensor_param_shard()[0]:
@@ -257,19 +256,24 @@ class Engine(CheckpointEngine):  # type: ignore[misc]
             for name, whole in weights:
                 self._stage_whole(name, whole)
         self._staged.end()
-        return shards
 
     def _stage_whole(self, name: str, whole: torch.Tensor) -> None:
         """All ranks go through all tensors, since verl gathers them; the first one publishes."""
         if self.is_master:
             self._staged.take(Piece(name, tuple(whole.shape), (0,) * whole.ndim, whole.detach()))
 
-    def _publish(self, step: int, shards: bool) -> Publisher:
-        """The publisher, made anew on all ranks if a tensor has changed on one of them, or if the step is not higher."""
+    def _publish(self, step: int, shards: bool, problem: Optional[Exception]) -> Publisher:
+        """The publisher, made anew on all ranks if a tensor has changed on one of them, or if the step is not higher. If one rank has a problem, all raise."""
         ranks = self.ranks if shards else 1
         form = shards, ranks, dict(self._staged.places)
         old = self._publisher is None or self._form != form or step <= self.step
-        if any(_gathered(old, ranks)) or self._publisher is None:
+        said = _gathered((old, None if problem is None else f"{type(problem).__name__}: {problem}"), ranks)
+        if problem is not None:
+            raise problem
+        for rank, (_, text) in enumerate(said):
+            if text is not None:
+                raise PeerError(f"rank {rank} of the actor has failed, so none publishes: {text}")
+        if any(old for old, _ in said) or self._publisher is None:
             if self._publisher is not None:
                 self._publisher.close()
                 self._publisher = None
@@ -291,12 +295,19 @@ class Engine(CheckpointEngine):  # type: ignore[misc]
         """
         begin = time.monotonic()
         self._loan.close()  # what is staged is written now
-        shards = await self._stage(weights)
+        shards = hasattr(weights, "get_per_tensor_param_shard")
+        problem: Optional[Exception] = None
+        try:
+            await self._stage(weights, shards)
+        except Exception as error:
+            if not shards:
+                raise
+            problem = error  # the other ranks wait for this one: they are told
         step = self.step + 1 if global_steps is None else int(global_steps)
         if not shards and not self.is_master:
             self.step = step
             return {}
-        publisher = self._publish(step, shards)
+        publisher = self._publish(step, shards, problem)
         arrays = {name: array.reshape(-1) if publisher.layouts[name]._desc.boxes else array for name, array in self._staged.arrays.items()}
         if self._lends:
             self._loan.enter_context(publisher.lend(step, arrays, {"sync": self._sync}))

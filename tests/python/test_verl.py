@@ -224,14 +224,15 @@ def shard_rank(comm, port, url):
 
 
 async def refused(actor, comm):
-    """A shard that no rank has, and one that is cut where it is converted."""
+    """A shard that no rank has, one that is cut where it is converted, and one that is so on rank 1 alone."""
     import torch
     from verl.workers.engine.spec import BlockPlacement, ShardSpec
 
     half = ShardSpec((4, 3), place=BlockPlacement((1, 3), (comm.rank, 0), (4, 3)), contributes=comm.rank != 2)
     cut = ShardSpec((4, 3), place=BlockPlacement((4, 1), (0, 0), (4, 3)), to_hf_chunk=to_hf)
     out = []
-    for name, spec in (("half", half), ("cut", cut)):
+    good = ShardSpec((4, 3), place=BlockPlacement((1, 3), (comm.rank, 0), (4, 3)))
+    for name, spec in (("half", half), ("cut", cut), ("one", cut if comm.rank == 1 else good)):
         try:
             await actor.send_weights(Trainer([(name, torch.zeros(spec.place.local_shape).reshape(-1), spec)]), 9)
         except weft.Error as error:
@@ -243,9 +244,10 @@ async def refused(actor, comm):
 def test_shards(tmp_path):
     """Each rank publishes what it has; fused experts become the checkpoint's tensors."""
     told = weft.spawn(shard_rank, 4, free_port(), f"file:{tmp_path}/directory", method="forkserver", timeout=240)
-    for half, cut in told:
+    for rank, (half, cut, one) in enumerate(told):
         assert half.startswith("InvalidError: 'half': the shards of the actor's ranks are not the whole tensor once: ")
         assert cut.startswith("UnsupportedError: 'cut' is converted row by row, and this rank has (4, 1)")
+        assert one.startswith("" if rank == 1 else "PeerError: rank 1 of the actor has failed, so none publishes: ") and "UnsupportedError: 'one' is converted" in one
 
 
 def test_what_is_missing_is_named(tmp_path):
