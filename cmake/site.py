@@ -111,6 +111,8 @@ def check(site):
 
 
 def main():
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit("usage: site.py BUILD")
     build = pathlib.Path(sys.argv[1]).resolve()
     source, site = build / "site-source", build / "site"
     manuals = gather(source)

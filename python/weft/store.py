@@ -59,7 +59,7 @@ def _form(value: Any) -> Form:
     if is_pair(value):
         return (*_form(value[0]), repr(value[1]))
     if is_dtensor(value):
-        return tuple(value.shape), str(value.dtype), tuple(map(repr, value.placements)), id(value.device_mesh)
+        return tuple(value.shape), str(value.dtype), tuple(map(repr, value.placements)), value.device_mesh  # meshes are equal if their ranks are
     array = value.array if isinstance(value, Bits) else value
     return tuple(array.shape), str(value.dtype), repr(getattr(value, "sharding", None))
 

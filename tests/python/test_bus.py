@@ -83,6 +83,11 @@ def test_bits(url):
         pub.close()
 
 
+def test_partial_sums_are_refused_by_name(url):
+    with weft.bus(url) as b, pytest.raises(weft.InvalidError, match="publish: 'w' has partial sums, which are folded in C only: reduce it first"):
+        b.publish("p", {"w": "f32[4] @x2 +sum(x)"}, rank=0, ranks=2, run="a")
+
+
 def test_casts(url):
     """f32 that is published as bf16, and read as f32: rounded once, by the published type."""
     with weft.bus(url) as b:

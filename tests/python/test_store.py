@@ -383,6 +383,12 @@ def torch_rank(comm, port, url, seed):
                 expected = sent.float() if name == "buffer" else distribute_tensor(sent.float(), there, wanted[name]).to_local()
                 mine = dst[name] if name == "buffer" else dst[name].to_local()
                 assert torch.equal(mine, expected), (name, placed.get(name), wanted.get(name))
+        epoch = store.versions("policy")[-1].version.epoch
+        comm.barrier()
+        again = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))  # another object, and the same ranks
+        src = {name: distribute_tensor(t, again, placed[name]) if name in placed else t for name, t in {**whole, "buffer": src["buffer"]}.items()}
+        assert store.put_state_dict({"model": src, "step": 2}, "policy", transfer_dtype=torch.bfloat16) == (epoch, 2)
+        comm.barrier()
     dist.destroy_process_group()
     return True
 
