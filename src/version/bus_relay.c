@@ -21,6 +21,7 @@
 #include "version/layouts.h"
 
 #define LEAVE_NS INT64_C(2000000000)
+#define READER_NS INT64_C(100000000) /* a reader that has left counts until a thread here has seen it */
 
 uint64_t bus_relay_who(const char *host)
 {
@@ -248,7 +249,10 @@ static int need_version(struct bus_relay *r, const struct part_link_message *m, 
     bool same = !record_version_compare(&want, &r->version);
     if (same && m->rank >= 0 && m->rank < r->ranks && r->parts[m->rank] && r->parts[m->rank]->begun)
         return 0;
+    int64_t leave = min64(until, deadline_in(READER_NS));
     pthread_mutex_lock(&r->lock);
+    while (!same && r->users && deadline_now() < leave)
+        wait_change(r, leave);
     int users = r->users;
     pthread_mutex_unlock(&r->lock);
     if (!same && users)

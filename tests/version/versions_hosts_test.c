@@ -19,6 +19,8 @@ static void other_host(void **state)
     (void)state;
     weft_bus *a, *b;
     weft_epoch_step v;
+    char text[1024];
+    size_t n;
     open_two(true, &a, &b);
     weft_publisher *p = publish(a, "hosts", NULL), *silent = publish(b, "silent", NULL);
     weft_subscriber *s = subscribe(b, "hosts", NULL), *vain = subscribe(a, "silent", NULL);
@@ -27,11 +29,10 @@ static void other_host(void **state)
         fine(weft_fetch(s, &latest, LONG, &v));
         fine(weft_swap(s, &v, LONG));
         compare(s, step);
+        fine(weft_subscriber_explain(s, true, text, sizeof text, &n));
+        if (step == 1) /* later, a relay that has not yet seen that the reader left does not take the next version */
+            assert_non_null(strstr(text, "\"way\": \"relay\""));
     }
-    char text[1024];
-    size_t n;
-    fine(weft_subscriber_explain(s, true, text, sizeof text, &n));
-    assert_non_null(strstr(text, "\"way\": \"relay\""));
     commit(p, 4);
     assert_true(flip(3001) > 0); /* digests hold between hosts, too */
     assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_EMISMATCH);
