@@ -538,7 +538,7 @@ RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, int6
             one_row(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes, tail);
 }
 
-/* A loop for each length that is a multiple of 4, and one for all lengths with the same tail. */
+/* A loop for each length that is a multiple of 4, and one for all other lengths that have the same tail. */
 #define TURNS(bytes) ((bytes) < LINE ? LINE / ((bytes) & -(bytes)) : 1)
 #define ROWS_OF(bytes)                                                          \
     case bytes:                                                                 \
@@ -582,10 +582,9 @@ static bool equal_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
     if (bytes < 16 || bytes > LINE)
         return false;
     switch (bytes % 16) {
-        FOUR(ROWS_TAIL, 0, 1)
-        FOUR(ROWS_TAIL, 4, 1)
-        FOUR(ROWS_TAIL, 8, 1)
-        FOUR(ROWS_TAIL, 12, 1)
+        FOUR(ROWS_TAIL, 1, 4)
+        FOUR(ROWS_TAIL, 2, 4)
+        FOUR(ROWS_TAIL, 3, 4)
     default: break;
     }
     return true;
