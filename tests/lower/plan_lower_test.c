@@ -1,5 +1,5 @@
 /* What lowering makes is what plans promise: it passes plan_check on every rank, survives save and load, can be
- * explained, and its stats agree across the ranks. */
+ * explained, its stats agree across the ranks, and so do the plans of all ranks. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -73,21 +73,25 @@ static void check_rank(const weft_plan *p, int rank, uint64_t digest, weft_stats
     sum->recv_peers += st.recv_peers;
 }
 
-/* Lowers on all ranks; the plans must agree in what crosses. */
+#define RANKS 64 /* at most */
+
+/* Lowers on all ranks; the plans must agree in what crosses, and both ends of a channel in the order. */
 static void check_moves(const weft_move *moves, size_t n, const weft_lower_opts *opts)
 {
     weft_stats sum = {0};
+    weft_plan *plans[RANKS];
     int world = 1;
-    uint64_t digest = 0;
     for (int rank = 0; rank < world; rank++) {
-        weft_plan *p = NULL;
-        if (weft_lower(moves, n, rank, opts, &p))
+        if (weft_lower(moves, n, rank, opts, &plans[rank]))
             fail_msg("rank %d: %s", rank, weft_errmsg());
-        world = weft_plan_world(p);
-        digest = rank ? digest : weft_plan_digest(p);
-        check_rank(p, rank, digest, &sum);
-        weft_plan_free(p);
+        world = weft_plan_world(plans[rank]);
+        assert_in_range(world, 1, RANKS);
+        check_rank(plans[rank], rank, weft_plan_digest(plans[0]), &sum);
     }
+    if (weft_plan_verify((const weft_plan *const *)plans, (size_t)world))
+        fail_msg("%s", weft_errmsg());
+    for (int rank = 0; rank < world; rank++)
+        weft_plan_free(plans[rank]);
     assert_int_equal(sum.sent, sum.received);
     assert_int_equal(sum.sends, sum.recvs);
     assert_int_equal(sum.send_peers, sum.recv_peers);
@@ -149,7 +153,7 @@ static void each_algorithm_lowers_to_valid_plans(void **state)
     }
 }
 
-/* All of them in one plan. */
+/* All of them in one plan, on one host and on several: both ends of a channel order the parts of all tensors alike. */
 static void all_pairs_lower_to_one_valid_plan(void **state)
 {
     (void)state;
@@ -163,9 +167,44 @@ static void all_pairs_lower_to_one_valid_plan(void **state)
         moves[i] = (weft_move){names[i], held[2 * i], held[2 * i + 1]};
     }
     for (int b = 0; b < 3; b++)
-        check_moves(moves, PAIRS, &(weft_lower_opts){.size = sizeof(weft_lower_opts), .bucket = buckets[b]});
+        for (int per_host = 0; per_host < 4; per_host += 3)
+            check_moves(moves, PAIRS,
+                        &(weft_lower_opts){
+                            .size = sizeof(weft_lower_opts),
+                            .bucket = buckets[b],
+                            .machine = &(weft_machine){.size = sizeof(weft_machine), .ranks_per_host = per_host}});
     for (int i = 0; i < 2 * PAIRS; i++)
         weft_layout_free(held[i]);
+}
+
+/* Three sources send tensors of many sizes to replicas on another host, which pass on a third of each to one another.
+ * The parts of the sources are then in another order than the tensors, at both ends of a channel. */
+static void what_is_passed_on_has_the_same_order_at_both_ends(void **state)
+{
+    enum { MOVES = 12 };
+    (void)state;
+    weft_move moves[MOVES];
+    weft_layout *held[MOVES], *to[MOVES];
+    char names[MOVES][24];
+    for (int i = 0; i < MOVES; i++) {
+        char text[64];
+        int n = 3000 + 7000 * i % 4500;
+        snprintf(text, sizeof text, "u8[%d] @x1=%d", n, i * 3 / MOVES);
+        held[i] = parse(text);
+        snprintf(text, sizeof text, "u8[%d] @d3=3..5", n);
+        to[i] = parse(text);
+        snprintf(names[i], sizeof names[i], "layer.%d", i);
+        moves[i] = (weft_move){names[i], held[i], to[i]};
+    }
+    for (int b = 0; b < 3; b++)
+        check_moves(moves, MOVES,
+                    &(weft_lower_opts){.size = sizeof(weft_lower_opts),
+                                       .bucket = b ? 900 << b : 0,
+                                       .machine = &(weft_machine){.size = sizeof(weft_machine), .ranks_per_host = 3}});
+    for (int i = 0; i < MOVES; i++) {
+        weft_layout_free(held[i]);
+        weft_layout_free(to[i]);
+    }
 }
 
 /* Each stage of halving has three steps (send, receive, fold) with five parts, and each stage of doubling two with two:
@@ -198,6 +237,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_pair_lowers_to_a_valid_plan),
                                        cmocka_unit_test(each_algorithm_lowers_to_valid_plans),
                                        cmocka_unit_test(all_pairs_lower_to_one_valid_plan),
+                                       cmocka_unit_test(what_is_passed_on_has_the_same_order_at_both_ends),
                                        cmocka_unit_test(doubling_grows_with_the_logarithm_of_the_group)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
