@@ -141,7 +141,7 @@ static inline bool survive_late(const struct survivors *s, int64_t now)
  * A host that is gone is known after a few beats, and one rank that is gone costs a few messages. */
 static inline int survive_more(int before)
 {
-    return 4 * before + 4;
+    return before < 1 << 20 ? 4 * before + 4 : before; /* more than a host has ranks */
 }
 
 /* A time, or some beats, which are longer if many ranks share a machine. */
