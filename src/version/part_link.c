@@ -60,7 +60,7 @@ int part_link_receive(struct part_link *l, const unsigned char **message, size_t
     return why;
 }
 
-/* One byte that carries a descriptor. */
+/* One byte that carries a descriptor. There is room for two, since headers are aligned. */
 union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -106,10 +106,17 @@ int part_link_receive_file(struct part_link *l, int *fd, int64_t until)
         if (n < 0)
             continue;
         struct cmsghdr *h = CMSG_FIRSTHDR(&m);
-        if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS || h->cmsg_len != CMSG_LEN(sizeof *fd))
+        if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
             return EPROTO;
-        memcpy(fd, CMSG_DATA(h), sizeof *fd);
-        return 0;
+        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof *fd;
+        for (size_t i = 0; i < count; i++) {
+            memcpy(fd, CMSG_DATA(h) + i * sizeof *fd, sizeof *fd);
+            if (count == 1)
+                return 0;
+            close(*fd); /* one is expected: the sender is not one of ours */
+        }
+        *fd = -1;
+        return EPROTO;
     }
     return errno ? errno : EPROTO;
 }

@@ -1,6 +1,7 @@
 /* The agent of a host, in one process: versions outlive their publisher, bit by bit, as long as the agent's options
  * say, and no stranger makes it hold anything. agent_death_test.c has what dies. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -396,6 +397,32 @@ static void strangers(void **state)
     dismiss(&a);
 }
 
+/* Who asks for one descriptor and is sent two keeps none. */
+static void two_descriptors(void **state)
+{
+    (void)state;
+    int pair[2], files = process_files(), got = -1;
+    struct part_link l;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } c = {.bytes = {0}};
+    struct iovec v = {"", 1};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = c.bytes, .msg_controllen = sizeof c.bytes};
+    struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    memcpy(CMSG_DATA(h), pair, sizeof pair);
+    fine(part_link_begin(&l, pair[0]));
+    assert_int_equal(sendmsg(pair[1], &m, 0), 1);
+    assert_int_equal(part_link_receive_file(&l, &got, deadline_in(LONG)), EPROTO);
+    part_link_end(&l);
+    close(pair[1]);
+    assert_int_equal(process_files(), files);
+}
+
 /* Nothing stays open, however many publishers come and go. */
 static void flat(void **state)
 {
@@ -429,6 +456,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest everywhere[] = {cmocka_unit_test(outlives), cmocka_unit_test(next_epoch)};
     const struct CMUnitTest served[] = {cmocka_unit_test(memory),      cmocka_unit_test(leases),
                                         cmocka_unit_test(comes_later), cmocka_unit_test(forgetful_directory),
-                                        cmocka_unit_test(strangers),   cmocka_unit_test(flat)};
+                                        cmocka_unit_test(strangers),   cmocka_unit_test(two_descriptors),
+                                        cmocka_unit_test(flat)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, everywhere), SUITE_AT(&directories_served, served));
 }
