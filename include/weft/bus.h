@@ -160,8 +160,8 @@ WEFT_API int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *t
 WEFT_API int weft_put(weft_publisher *p, int64_t step, const weft_view *views);
 /* Instead of weft_put: the version's arrays stay where they are, dense and in the published dtype, and are read there.
  * The caller does not write into them until weft_lend_end; if it does, readers find that the digests do not fit. One
- * version is lent at a time. Readers of this host copy by a socket, too. Layouts of boxes, and arrays that put would
- * cast or make dense, are refused with WEFT_EUNSUPPORTED. */
+ * version is lent at a time. Readers of this host copy by a socket, too. Layouts of boxes, partial sums, and arrays
+ * that put would cast or make dense are refused with WEFT_EUNSUPPORTED. */
 WEFT_API int weft_lend(weft_publisher *p, int64_t step, const weft_view *views);
 /* The lent version goes, and the arrays are the caller's again on return, whatever the result is. Readers that have
  * begun may end within the timeout; 0: they are sent away at once, and look for another version. WEFT_ETIMEOUT: some

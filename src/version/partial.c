@@ -180,7 +180,7 @@ void partial_close(struct partial *f)
 
 int partial_agree(struct partial *f, int64_t step, int mine)
 {
-    const int64_t here[3] = {mine, step, -step};
+    const int64_t here[3] = {mine, mine ? 0 : step, mine ? 0 : -step}; /* a step that is refused may be any number */
     int64_t all[3] = {0};
     struct error_text kept;
     error_keep(&kept);

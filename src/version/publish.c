@@ -345,6 +345,8 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
     if (!err && o.comm)
         err = partial_list(tensors, n, &list);
     bool folds = list;
+    if (folds && o.lend)
+        err = error_set(WEFT_EUNSUPPORTED, "weft_publish: partial sums are folded by put, and with lend there is none");
     if (!err)
         err = schema_make("weft_publish", folds ? list : tensors, n, &p->schema);
     partial_list_free(list, tensors, n);

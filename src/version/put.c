@@ -190,13 +190,13 @@ static int find_room(weft_publisher *p, int64_t until, struct publish_ring **out
 
 int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
 {
-    if (!p || !views)
-        return error_set(WEFT_EINVAL, "weft_put: %s is NULL", p ? "views" : "the publisher");
-    int refused = publish_check_step(p, "weft_put", step);
+    if (!p)
+        return error_set(WEFT_EINVAL, "weft_put: the publisher is NULL");
+    int refused = views ? publish_check_step(p, "weft_put", step) : error_set(WEFT_EINVAL, "weft_put: views is NULL");
     if (!refused && !p->keep)
         refused = error_set(WEFT_EINVAL, "weft_put: set '%s' is published with lend: there is no memory to copy into",
                             p->source.set);
-    if (refused && !p->fold)
+    if (refused && !p->fold) /* otherwise the other ranks wait to be told */
         return refused;
     int64_t begun = deadline_now();
     struct memory_tile *tiles = calloc(p->schema->n, sizeof *tiles);

@@ -143,6 +143,8 @@ static void body(struct ranks_rank *r)
             weft_view wrong[2] = {views[0], views[1]};
             wrong[1].bytes = r->rank ? sizeof plain : 3;
             RANKS_CHECK(r, weft_put(p, step, wrong) == WEFT_EINVAL);
+            RANKS_CHECK(r, weft_put(p, step, r->rank ? views : NULL) == WEFT_EINVAL);
+            RANKS_CHECK(r, weft_put(p, r->rank ? step : INT64_MIN, views) == WEFT_EINVAL);
             RANKS_CHECK(r, weft_put(p, r->rank ? step : step + 5, views) == (r->size > 1 ? WEFT_EINVAL : 0));
             if (r->size == 1)
                 break;
@@ -196,6 +198,30 @@ static void random_folds(void **state)
     }
 }
 
+/* What is only lent cannot be folded. */
+static void lender(struct ranks_rank *r)
+{
+    weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
+    weft_layout *l;
+    weft_publisher *p = NULL;
+    weft_bus *b = open_bus();
+    RANKS_CHECK(r, b);
+    RANKS_OK(r, weft_layout_parse("f32[8] @x2 +sum(x)", &l));
+    o.comm = r->comm;
+    o.lend = true;
+    RANKS_CHECK(r, weft_publish(b, "lender", &(weft_bus_tensor){.name = "w", .layout = l}, 1, &o, &p) ==
+                       WEFT_EUNSUPPORTED);
+    weft_publisher_close(p);
+    weft_layout_free(l);
+    RANKS_OK(r, weft_bus_close(b));
+}
+
+static void lent(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, lender, NULL, NULL);
+}
+
 static void alone(void **state)
 {
     (void)state;
@@ -216,6 +242,6 @@ static void alone(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_folds), cmocka_unit_test(alone)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_folds), cmocka_unit_test(lent), cmocka_unit_test(alone)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }
