@@ -237,7 +237,7 @@ static int await_room(struct bus_agent *a, const struct held *h, int64_t until)
         struct held *oldest = NULL;
         for (struct list *n = list_first(&a->held); n; n = list_after(&a->held, n)) {
             struct held *x = LIST_OF(n, struct held, node);
-            if (x->alone && (!oldest || x->revision < oldest->revision))
+            if (x != h && x->alone && (!oldest || x->revision < oldest->revision))
                 oldest = x;
         }
         if (!oldest || late)
