@@ -423,13 +423,20 @@ static const struct catalog_version *version_of(const struct held *h, const stru
     return memcmp(hash, v->hashes + (size_t)h->p.rank * CATALOG_PART, CATALOG_PART) ? NULL : v;
 }
 
-/* The publisher lives: what it has deleted is not served any more. Its files stay, since it will use them again. */
+/* The publisher lives: what it has deleted is not served any more. Its files stay, since it will use them again. A
+ * directory that has forgotten everything gets the slot back before the versions: one that returns is served again,
+ * unless its file was reused. */
 static void follow_publisher(struct held *h, const struct catalog *c)
 {
     h->alone = h->goes = false;
-    for (int i = 0; i < h->p.keep; i++)
-        if (h->p.ring[i].state == PUBLISH_SHOWN && h->more[i].seen && !version_of(h, c, i))
+    for (int i = 0; i < h->p.keep; i++) {
+        const struct publish_ring *r = &h->p.ring[i];
+        bool there = version_of(h, c, i) != NULL;
+        if (r->state == PUBLISH_SHOWN && h->more[i].seen && !there)
             set_state(h, i, PUBLISH_RETIRED);
+        else if (r->state == PUBLISH_RETIRED && there && snapshot_is(&r->snapshot, r->generation))
+            set_state(h, i, PUBLISH_SHOWN);
+    }
 }
 
 /* ---- without the lock, while h is busy ---- */
@@ -543,7 +550,7 @@ static int replace_publisher(struct bus_agent *a, struct held *h, const struct c
     }
     bool empty = true;
     for (int i = 0; i < h->p.keep; i++)
-        empty = empty && h->p.ring[i].state == PUBLISH_FREE;
+        empty = empty && h->p.ring[i].state != PUBLISH_SHOWN;
     if (!err && empty && revision) {
         char key[RECORD_KEY];
         publish_slot_key(&h->p, key);

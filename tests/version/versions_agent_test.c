@@ -347,6 +347,37 @@ static void forgetful_directory(void **state)
     bus_server_stop(server);
 }
 
+/* A directory that has forgotten everything gets the publisher's slot back before its versions. What the agent took
+ * for deleted meanwhile is held again. */
+static void version_returns(void **state)
+{
+    (void)state;
+    struct agency a = hire(1, 0);
+    weft_bus *b = open_bus("trainer");
+    struct directory *d = directories_open("");
+    struct directory_items items;
+    struct directory_outcome o;
+    weft_publisher *p = publish(b, "returns", NULL);
+    commit(p, 1);
+    fine(directory_get(d, "sets/returns/versions/", LONG, &items));
+    assert_int_equal(items.n, 1);
+    int64_t parts = 1, bytes, end = clock_now() + LONG;
+    while (parts && clock_now() < end) { /* until the agent has seen that it was there, and that it is not */
+        fine(directory_delete(d, items.items[0].key, -1, LONG, &o));
+        for (int64_t until = clock_now() + 200 * MS; parts && clock_now() < until; clock_pause(MS))
+            bus_agent_holds(a.agent, &parts, &bytes);
+        directories_put(d, items.items[0].key, (const char *)items.items[0].value, 0);
+        if (parts)
+            clock_pause(50 * MS);
+    }
+    directory_items_free(&items);
+    directory_close(d);
+    await_parts(&a, 1, 1);
+    weft_publisher_close(p);
+    fine(weft_bus_close(b));
+    dismiss(&a);
+}
+
 /* ---- strangers ---- */
 
 static int ask_to_keep(const struct catalog_slot *slot, const char *host, const char *set, int64_t epoch, int rank)
@@ -454,9 +485,9 @@ static void flat(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest everywhere[] = {cmocka_unit_test(outlives), cmocka_unit_test(next_epoch)};
-    const struct CMUnitTest served[] = {cmocka_unit_test(memory),      cmocka_unit_test(leases),
-                                        cmocka_unit_test(comes_later), cmocka_unit_test(forgetful_directory),
-                                        cmocka_unit_test(strangers),   cmocka_unit_test(two_descriptors),
-                                        cmocka_unit_test(flat)};
+    const struct CMUnitTest served[] = {cmocka_unit_test(memory),          cmocka_unit_test(leases),
+                                        cmocka_unit_test(comes_later),     cmocka_unit_test(forgetful_directory),
+                                        cmocka_unit_test(strangers),       cmocka_unit_test(two_descriptors),
+                                        cmocka_unit_test(version_returns), cmocka_unit_test(flat)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, everywhere), SUITE_AT(&directories_served, served));
 }
