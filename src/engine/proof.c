@@ -233,24 +233,41 @@ int proof_make(weft_exec *x, struct program *p)
 
 /* ---- sums ---- */
 
-uint64_t proof_sum(const struct proof_part *c)
+#define PIECE (32 << 10) /* bytes that a sender sums before it looks again whether the receiver has begun */
+
+/* The sum of some turns of the first loop of a part, or of some of its bytes. */
+static uint64_t sum_some(const struct proof_part *c, int64_t from, int64_t n)
 {
-    return c->tile ? sum_tile(c->tile, c->base, c->from, c->via, c->to) : sum_bytes(0, c->base, (size_t)c->bytes);
+    if (!c->tile)
+        return sum_bytes((uint64_t)from, c->base + from, (size_t)n);
+    struct memory_tile t = *c->tile;
+    uint64_t position = from ? (uint64_t)(c->bytes / t.n[0] * from) : 0;
+    t.n[0] = n;
+    return sum_tile(position, &t, c->base + from * t.stride[1][0], c->from, c->via, c->to);
 }
 
-#define PIECE (32 << 10) /* bytes that a sender sums before it looks again whether the receiver has begun */
+static int64_t turns_of(const struct proof_part *c)
+{
+    return !c->tile ? c->bytes : c->tile->loops ? c->tile->n[0] : 1;
+}
+
+uint64_t proof_sum(const struct proof_part *c)
+{
+    return sum_some(c, 0, turns_of(c));
+}
 
 /* As proof_sum. If both ends copy the message, its sender first copies all it can: then both ends sum at the same time.
  * A receiver that begins later is helped between two pieces of the sum. */
 static uint64_t sum_and_help(weft_exec *x, const struct exec_out *out, const struct proof_part *c)
 {
+    int64_t all = turns_of(c), step = all;
     uint64_t sum = 0;
-    if (c->tile || !x->program->steps[out->steps[out->posted]].pieces)
-        return proof_sum(c);
-    for (int64_t at = 0; at < c->bytes; at += PIECE) {
-        while (assist_one(x, out, out->posted))
+    if (x->program->steps[out->steps[out->posted]].pieces && c->bytes)
+        step = max64(1, PIECE / (c->bytes / all));
+    for (int64_t at = 0; at < all; at += step) {
+        while (step < all && assist_one(x, out, out->posted))
             continue;
-        sum += sum_bytes((uint64_t)at, c->base + at, (size_t)min64(PIECE, c->bytes - at));
+        sum += sum_some(c, at, min64(step, all - at));
     }
     return sum;
 }

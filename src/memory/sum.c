@@ -65,6 +65,7 @@ struct walk {
     int64_t n[MEMORY_LOOPS], at[MEMORY_LOOPS], step[MEMORY_LOOPS];
     int64_t position[MEMORY_LOOPS]; /* bytes of the message from one turn to the next */
     const int64_t *stride;          /* bytes of memory */
+    uint64_t first;                 /* position of the first byte */
     int from, via, to;
 };
 
@@ -137,13 +138,14 @@ static uint64_t sum_box(const struct walk *w, const char *src)
     int64_t rows = w->rows >= 0 ? turns(w, w->rows) : 1, row = count / rows * size;
     uint64_t sum = 0;
     for (int64_t i = 0; i < rows; i++)
-        sum += sum_bytes((uint64_t)(position + (rows > 1 ? i * w->position[w->rows] : 0)), at + i * row, (size_t)row);
+        sum += sum_bytes(w->first + (uint64_t)(position + (rows > 1 ? i * w->position[w->rows] : 0)), at + i * row,
+                         (size_t)row);
     return sum;
 }
 
-uint64_t sum_tile(const struct memory_tile *t, const void *src, int from, int via, int to)
+uint64_t sum_tile(uint64_t first, const struct memory_tile *t, const void *src, int from, int via, int to)
 {
-    struct walk w = {.loops = t->loops, .rows = -1, .stride = t->stride[1], .from = from, .to = to};
+    struct walk w = {.loops = t->loops, .rows = -1, .stride = t->stride[1], .first = first, .from = from, .to = to};
     int64_t size = (int64_t)weft_dtype_size(to), position = size, last = t->loops - 1;
     w.via = via && via != from && via != to ? via : 0;
     if (!memory_tile_count(t))
@@ -171,7 +173,7 @@ uint64_t sum_tile(const struct memory_tile *t, const void *src, int from, int vi
             at += w.at[i] * t->stride[1][i];
             position += w.at[i] * w.position[i];
         }
-        sum += sum_bytes((uint64_t)position, at, row);
+        sum += sum_bytes(first + (uint64_t)position, at, row);
     } while (advance(&w));
     return sum;
 }

@@ -22,10 +22,10 @@
 /* The part that n bytes from position `at` on add to the sum of their message. */
 uint64_t sum_bytes(uint64_t at, const void *bytes, size_t n);
 
-/* The sum of a whole message whose elements lie in memory as operand 1 of the tile says, in the order of its loops,
- * from `src` on. They have the dtype `from` and are summed as dtype `to`, after a cast to `via` on the way (0: there is
- * none). */
-uint64_t sum_tile(const struct memory_tile *t, const void *src, int from, int via, int to);
+/* The part that elements from position `at` on add to the sum of their message. They lie in memory as operand 1 of the
+ * tile says, in the order of its loops, from `src` on. They have the dtype `from` and are summed as dtype `to`, after a
+ * cast to `via` on the way (0: there is none). */
+uint64_t sum_tile(uint64_t at, const struct memory_tile *t, const void *src, int from, int via, int to);
 
 /* For sum.c and the kernels. */
 extern const uint32_t sum_keys[SUM_WORDS];
