@@ -575,13 +575,14 @@ static void look_at(struct bus_agent *a, struct held *h, const struct catalog *c
     int64_t until = deadline_in(SECOND);
     h->busy = true;
     pthread_mutex_unlock(&a->lock);
-    int err = c->items.n ? replace_publisher(a, h, c, slot, until) : put_back(a, h, until);
+    bool knows = c->epoch; /* a directory that has forgotten everything may have readers again */
+    int err = knows ? replace_publisher(a, h, c, slot, until) : put_back(a, h, until);
     pthread_mutex_lock(&a->lock);
     set_idle(a, h);
     h->alone = true;
     if (err)
         log_write(WEFT_LOG_WARNING, "agent", a->bus->url, h->p.rank, "set '%s': %s", h->p.source.set, weft_errmsg());
-    else if (c->items.n) {
+    else if (knows) {
         drop_files(a, h);
         if (!h->p.keep)
             drop_all(a, h);
