@@ -374,6 +374,7 @@ static void version_returns(void **state)
         if (parts)
             clock_pause(50 * MS);
     }
+    assert_int_equal(parts, 0);
     directory_items_free(&items);
     directory_close(d);
     await_parts(&a, 1, 1);
