@@ -459,7 +459,19 @@ static int put_back(struct bus_agent *a, struct held *h, int64_t until)
         x[n] = (struct directory_change){.key = keys[n], .value = h->more[i].record, .bytes = h->more[i].bytes};
         n++;
     }
-    return keeper_transact(&a->bus->keeper, &(struct directory_compare){keys[0], 0}, 1, x, n, until, &o);
+    int err = keeper_transact(&a->bus->keeper, &(struct directory_compare){keys[0], 0}, 1, x, n, until, &o);
+    if (err || o.done || n == 1)
+        return err;
+    /* Another rank or epoch of the set has put the epoch back: the versions alone. */
+    struct directory_items items;
+    err = keeper_get(&a->bus->keeper, keys[0], until, &items);
+    if (err)
+        return err;
+    int64_t revision = items.n && !strcmp((const char *)items.items[0].value, h->epoch) ? items.items[0].revision : 0;
+    directory_items_free(&items);
+    return revision ? keeper_transact(&a->bus->keeper, &(struct directory_compare){keys[0], revision}, 1, x + 1, n - 1,
+                                      until, &o)
+                    : 0;
 }
 
 /* Puts the slot, if there is none. *revision: of the slot. */
