@@ -3,10 +3,12 @@
 import ctypes
 import os
 import pathlib
+import re
 
 import weft
 
-_ABI = 5  # DEVICE_ABI of src/device/device.h
+_HEADER = pathlib.Path(__file__).parents[2] / "src" / "device" / "device.h"
+_ABI = int(re.search(r"#define DEVICE_ABI (\d+)", _HEADER.read_text())[1])
 _NAMES = "count open close owner facts alloc free share map unmap pin unpin health stream_open stream_close sync idle"
 
 
