@@ -190,3 +190,14 @@ void directories_forks(void)
     skip();
 #endif
 }
+
+size_t directories_keys(const char *prefix)
+{
+    struct directory_items items;
+    struct directory *d = directories_open("");
+    fine(directory_get(d, prefix, LONG, &items));
+    size_t n = items.n;
+    directory_items_free(&items);
+    directory_close(d);
+    return n;
+}

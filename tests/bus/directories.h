@@ -39,4 +39,6 @@ int64_t directories_put(struct directory *d, const char *key, const char *value,
 bool directories_has(struct directory *d, const char *key, const char *value);
 /* Waits until it is so. */
 void directories_await(struct directory *d, const char *key, const char *value);
+/* How many keys the directory has below a folder, with or without a lease. */
+size_t directories_keys(const char *prefix);
 #endif

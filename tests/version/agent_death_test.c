@@ -19,6 +19,7 @@
 #include "support/share.h"
 #include "version/bus_agent.h"
 #include "version/catalog.h"
+#include "version/death_kit.h"
 #include "version/part_client.h"
 #include "version/publish.h"
 
@@ -46,11 +47,6 @@ static weft_bus *open_bus(const char *job, int64_t lease)
         _exit(3);
     }
     return b;
-}
-
-static int32_t element(int64_t epoch, int64_t step, int64_t i)
-{
-    return (int32_t)(epoch * 1000003 + step * 7919 + i);
 }
 
 static weft_publisher *publish(weft_bus *b, const char *set)
@@ -99,13 +95,6 @@ static weft_epoch_step late_reader(const char *set)
     return v;
 }
 
-static void await(const _Atomic int64_t *word, int64_t least)
-{
-    for (int64_t until = clock_now() + LONG; *word < least; clock_pause(MS))
-        if (clock_now() > until)
-            fail_msg("a process does not get on");
-}
-
 static void await_ready(const struct shared *x)
 {
     for (int64_t until = clock_now() + LONG; !x->ready; clock_pause(MS))
@@ -113,46 +102,11 @@ static void await_ready(const struct shared *x)
             fail_msg("a process does not begin");
 }
 
-static pid_t child(void (*body)(struct shared *), struct shared *x)
-{
-    fflush(stdout);
-    pid_t pid = process_fork(120);
-    if (!pid) {
-        body(x);
-        fflush(stdout);
-        _exit(0);
-    }
-    return pid;
-}
-
-static void finish(pid_t pid, int signal)
-{
-    int status;
-    if (signal)
-        kill(pid, signal);
-    if (waitpid(pid, &status, 0) != pid)
-        fail_msg("waitpid: %s", strerror(errno));
-    if (!signal && status)
-        fail_msg("a process ended with status %x", status);
-}
-
-/* Keys below a folder, with or without a lease. */
-static size_t keys(const char *prefix)
-{
-    struct directory_items items;
-    struct directory *d = directories_open("");
-    fine(directory_get(d, prefix, LONG, &items));
-    size_t n = items.n;
-    directory_items_free(&items);
-    directory_close(d);
-    return n;
-}
-
 static void await_keys(const char *prefix, size_t n)
 {
-    for (int64_t until = clock_now() + LONG; keys(prefix) != n; clock_pause(5 * MS))
+    for (int64_t until = clock_now() + LONG; directories_keys(prefix) != n; clock_pause(5 * MS))
         if (clock_now() > until)
-            fail_msg("%zu keys are below %s", keys(prefix), prefix);
+            fail_msg("%zu keys are below %s", directories_keys(prefix), prefix);
 }
 
 static void agent_body(struct shared *x)
@@ -239,7 +193,7 @@ static void publisher_killed(void **state)
     end_agent(agent, x);
     await_keys("sets/kills/slots/", 0);
     await_keys("sets/kills/parts/", 0);
-    assert_int_equal(keys("sets/kills/versions/"), 0);
+    assert_int_equal(directories_keys("sets/kills/versions/"), 0);
     munmap(x, sizeof *x);
     munmap(y, sizeof *y);
 }

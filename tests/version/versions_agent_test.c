@@ -74,23 +74,11 @@ static void read_from(weft_subscriber *s, const char *job, const char *way)
         fail_msg("it was not read from %s (%s): %s", job, way, text);
 }
 
-/* How many keys the directory has below a folder. */
-static size_t keys(const char *prefix)
-{
-    struct directory_items items;
-    struct directory *d = directories_open("");
-    fine(directory_get(d, prefix, LONG, &items));
-    size_t n = items.n;
-    directory_items_free(&items);
-    directory_close(d);
-    return n;
-}
-
 static void await_no_keys(const char *prefix)
 {
-    for (int64_t until = clock_now() + LONG; keys(prefix); clock_pause(MS))
+    for (int64_t until = clock_now() + LONG; directories_keys(prefix); clock_pause(MS))
         if (clock_now() > until)
-            fail_msg("%zu keys are below %s", keys(prefix), prefix);
+            fail_msg("%zu keys are below %s", directories_keys(prefix), prefix);
 }
 
 /* ---- */
@@ -177,7 +165,7 @@ static void next_epoch(void **state)
     await_parts(&a, 4, 4); /* two ranks with two versions each */
     await_no_keys("sets/next/slots/0000000001/");
     await_no_keys("sets/next/parts/0000000001.");
-    assert_int_equal(keys("sets/next/versions/"), 2);
+    assert_int_equal(directories_keys("sets/next/versions/"), 2);
     weft_publisher_close(q[0]);
     weft_publisher_close(q[1]);
     fetch(s, &latest, 2, 3);
@@ -204,7 +192,7 @@ static void memory(void **state)
     assert_int_equal(parts, 0);
     assert_int_equal(bytes, 0);
     weft_publisher_close(p);
-    assert_int_equal(keys("sets/memory/versions/"), 0);
+    assert_int_equal(directories_keys("sets/memory/versions/"), 0);
     dismiss(&a);
     a = hire(1, 20000); /* room for two files of the set */
     weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;

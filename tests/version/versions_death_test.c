@@ -18,6 +18,7 @@
 #include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
+#include "version/death_kit.h"
 #include "weft/bus.h"
 
 #define COUNT 20000 /* elements of the one tensor */
@@ -44,11 +45,6 @@ static weft_bus *open_bus(const char *job, int64_t lease)
     if (weft_bus_open(directories_url(), &o, &b))
         printf("%s\n", weft_errmsg());
     return b;
-}
-
-static int32_t element(int64_t epoch, int64_t step, int64_t i)
-{
-    return (int32_t)(epoch * 1000003 + step * 7919 + i);
 }
 
 static weft_publisher *publish(weft_bus *b, const char *set, const char *layout, weft_comm *comm)
@@ -98,36 +94,6 @@ static int64_t wrong(weft_subscriber *s, weft_epoch_step *v, int64_t first, int6
 }
 
 #define WHOLE "i32[20000] @x1"
-
-static void await(const _Atomic int64_t *word, int64_t least)
-{
-    for (int64_t until = clock_now() + LONG; *word < least; clock_pause(MS))
-        if (clock_now() > until)
-            fail_msg("a process does not get on");
-}
-
-static pid_t child(void (*body)(struct shared *), struct shared *x)
-{
-    fflush(stdout);
-    pid_t pid = process_fork(120);
-    if (!pid) {
-        body(x);
-        fflush(stdout);
-        _exit(0);
-    }
-    return pid;
-}
-
-static void finish(pid_t pid, int signal)
-{
-    int status;
-    if (signal)
-        kill(pid, signal);
-    if (waitpid(pid, &status, 0) != pid)
-        fail_msg("waitpid: %s", strerror(errno));
-    if (!signal && status)
-        fail_msg("a process ended with status %x", status);
-}
 
 /* ---- SIGKILL ---- */
 
