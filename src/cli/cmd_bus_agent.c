@@ -6,13 +6,11 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/cmd_bus_open.h"
 #include "cli/notify.h"
-#include "comm/environment.h"
 #include "tool/signals.h"
 #include "version/bus_agent.h"
 #include "weft/log.h"
-
-#define SECOND INT64_C(1000000000)
 
 static int library(struct failure *why, int err)
 {
@@ -27,26 +25,12 @@ static void say(void *arg, const weft_log_record *r)
         fprintf(stderr, "weft bus: rank %d: %s\n", r->rank, r->text);
 }
 
-static int open_bus(const struct cmd_bus_agent *a, weft_bus **out)
-{
-    char token[SERVER_TOKEN_MAX + 2] = "";
-    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
-    int err = a->token_file ? environment_token_file("--token-file ", a->token_file, token) : 0;
-    o.token = *token ? token : NULL;
-    o.listen = a->listen;
-    o.deadline_ns = a->timeout * SECOND;
-    if (!err)
-        err = weft_bus_open(a->url, &o, out);
-    explicit_bzero(token, sizeof token);
-    return err;
-}
-
 int cmd_bus_agent(const struct cmd_bus_agent *a, struct failure *why)
 {
     weft_bus *b = NULL;
     struct bus_agent *agent = NULL;
     const struct timespec pause = {.tv_nsec = 50000000};
-    int err = open_bus(a, &b);
+    int err = cmd_bus_open(a->url, a->token_file, a->listen, a->timeout, &b);
     if (!err)
         err = weft_log(WEFT_LOG_INFO, say, NULL);
     if (!err)

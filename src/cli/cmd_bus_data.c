@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/cmd_bus_open.h"
 #include "cli/files/tensor_file.h"
-#include "comm/environment.h"
 #include "tool/json_write.h"
 #include "tool/progress_line.h"
 #include "tool/readable.h"
@@ -32,18 +32,9 @@ static int library(struct failure *why, int err)
 /* makes: a folder that is not there is made. */
 static int open_bus(const struct cmd_bus_data *a, bool makes, weft_bus **out, struct failure *why)
 {
-    char token[SERVER_TOKEN_MAX + 2] = "";
-    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
     if (!makes && !strncmp(a->url, "file:", 5) && access(a->url + 5, F_OK))
         return failure_set(why, CLI_BAD, "%s: there is no such folder", a->url);
-    int err = a->token_file ? environment_token_file("--token-file ", a->token_file, token) : 0;
-    o.token = *token ? token : NULL;
-    o.listen = a->listen;
-    o.deadline_ns = a->timeout * SECOND;
-    if (!err)
-        err = weft_bus_open(a->url, &o, out);
-    explicit_bzero(token, sizeof token);
-    return library(why, err);
+    return library(why, cmd_bus_open(a->url, a->token_file, a->listen, a->timeout, out));
 }
 
 /* ---- layouts of whole tensors ---- */
