@@ -150,6 +150,10 @@ static int rows_of(struct row *r, int n, int64_t all)
     SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "f32[%" PRId64 ",%d/x] @x%d", all / 64 / n, 16 * n, n);
     name_row(&r[++k], "runs of 32 bytes", all);
     SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "f32[%" PRId64 ",%d/x] @x%d", all / 32 / n, 8 * n, n);
+    name_row(&r[++k], "rows of 662 bytes", all / 662 / n * n * 662);
+    SIDES(&r[k], "bf16[%" PRId64 "/x,%d] @x%d", "bf16[%" PRId64 ",%d/x] @x%d", all / 662 / n, 331 * n, n);
+    name_row(&r[++k], "casts to runs of 64 bytes", all * 3 / 4);
+    SIDES(&r[k], "f32[%" PRId64 "/x,%d] @x%d", "bf16[%" PRId64 ",%d/x] @x%d", all / 128 / n, 32 * n, n);
     /* of 1 to 64 KiB, as many small as large ones by the logarithm of their sizes */
     name_row(&r[++k], "2000 tensors, 31 MB", 0);
     r[k].tensors = 2000;

@@ -47,8 +47,6 @@ kernels()
     fi
     try "kernels: calls" "$bodies" calls
     try "kernels: random tables" "$bodies" check $((share * 100))
-    try "kernels: other bodies, on the host" "$tree/tests/gpu_variants" host
-    try "kernels: other bodies" "$tree/tests/gpu_variants"
 }
 
 # cases HOW: random cases on 1 to 8 ranks, one number of ranks a step.
@@ -134,7 +132,7 @@ sanitized()
 
 need_gpu
 targets=(device_test window_device_test property_device_test weft_sim)
-[ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies tests_gpu_variants weft_cuda)
+[ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies weft_cuda)
 build_gpu "${targets[@]}"
 WEFT_MODULES=$(cd "$tree" && pwd)
 export WEFT_MODULES

@@ -33,7 +33,7 @@ DEVICE_FN void body_cast_rest(const void *image, const struct device_item *it)
 
 /* A thread loads all its units before it stores one. What is behind the end of the item is loaded from its last unit
  * and not stored: so no load waits for a branch. */
-#define BODY_CAST(name, lanes, DTYPES, LOAD, STORE)                                                       \
+#define BODY_CAST(name, lanes, FROM, TO, LOAD, STORE)                                                     \
     DEVICE_FN void name(const void *image, const struct device_item *it, uint32_t block, uint32_t thread) \
     {                                                                                                     \
         const uint32_t each = CAST_ELEMENTS / (lanes), u = body_unit(it, block, thread, each);            \
@@ -47,10 +47,10 @@ DEVICE_FN void body_cast_rest(const void *image, const struct device_item *it)
                 body_find(image, it, it->loops, v < whole ? v : whole - 1, &to[k], &at[k]);               \
             }                                                                                             \
             switch (it->from) {                                                                           \
-                DTYPES(LOAD)                                                                              \
+                FROM(LOAD)                                                                                \
             }                                                                                             \
             switch (it->to) {                                                                             \
-                DTYPES(STORE)                                                                             \
+                TO(STORE)                                                                                 \
             }                                                                                             \
         }                                                                                                 \
         if (it->rest && (whole - thread) / DEVICE_THREADS / each == block - it->block &&                  \
@@ -61,8 +61,8 @@ DEVICE_FN void body_cast_rest(const void *image, const struct device_item *it)
 #define BODY_STORE4(dtype) BODY_CAST_STORE(4, dtype)
 #define BODY_LOAD8(dtype) BODY_CAST_LOAD(8, dtype)
 #define BODY_STORE8(dtype) BODY_CAST_STORE(8, dtype)
-BODY_CAST(body_cast_lanes4, 4, BODY_LANES_ALL, BODY_LOAD4, BODY_STORE4)
-BODY_CAST(body_cast_lanes8, 8, BODY_LANES_THIN, BODY_LOAD8, BODY_STORE8)
+BODY_CAST(body_cast_lanes4, 4, BODY_LANES_ALL, BODY_LANES_ALL, BODY_LOAD4, BODY_STORE4)
+BODY_CAST(body_cast_lanes8, 8, BODY_LANES_NARROW, BODY_LANES_THIN, BODY_LOAD8, BODY_STORE8)
 
 DEVICE_FN void body_cast_lanes(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {

@@ -48,6 +48,103 @@ DEVICE_FN void body_copy16(const void *image, const struct device_item *it, uint
     }
 }
 
+/* ---- rows whose addresses are anything ----
+ * Units are the aligned 16 bytes of dst in which bytes of a row are. A thread makes a unit of the aligned words of src
+ * around it, whatever the distance of both sides from a multiple of 16 is. So loads and stores have 16 bytes, but for
+ * the ends of a row. A word of src is loaded if a byte of it is copied: then all of it is in the allocation, because
+ * allocations begin and end at multiples of 16. Bytes around the row may be written meanwhile; they are not used. */
+
+/* The word of src at `at`, of which bytes [from, to) are used; on the host no others are read. */
+DEVICE_FN body_v16 body_row_word(uint64_t at, uint32_t from, uint32_t to)
+{
+    body_v16 v;
+    v.x = v.y = v.z = v.w = 0;
+    if (from < to) {
+#ifdef __CUDACC__
+        BODY_LOAD(body_v16, v, at);
+#else
+        memcpy((unsigned char *)&v + from, DEVICE_AT(at + from, to - from), to - from);
+#endif
+    }
+    return v;
+}
+
+/* The 32 bits that begin `bits` bits above the lowest one of high and low. */
+DEVICE_FN uint32_t body_funnel(uint32_t low, uint32_t high, uint32_t bits)
+{
+#ifdef __CUDA_ARCH__
+    return __funnelshift_r(low, high, bits);
+#else
+    return bits ? low >> bits | high << (32 - bits) : low;
+#endif
+}
+
+/* The 16 bytes that begin `off` bytes behind the first one of a and b. Words are chosen by conditions: an array that is
+ * indexed by a variable would be in memory. */
+DEVICE_FN body_v16 body_row_shift(body_v16 a, body_v16 b, uint32_t off)
+{
+    const uint32_t bits = off % 4 * 8;
+    uint32_t e = b.x;
+    body_v16 v;
+    if (off & 8) {
+        a.x = a.z;
+        a.y = a.w;
+        a.z = b.x;
+        a.w = b.y;
+        e = b.z;
+        b.y = b.w;
+    }
+    if (off & 4) {
+        a.x = a.y;
+        a.y = a.z;
+        a.z = a.w;
+        a.w = e;
+        e = b.y;
+    }
+    v.x = body_funnel(a.x, a.y, bits);
+    v.y = body_funnel(a.y, a.z, bits);
+    v.z = body_funnel(a.z, a.w, bits);
+    v.w = body_funnel(a.w, e, bits);
+    return v;
+}
+
+/* Stores bytes [from, to) of the unit: its first ones or its last ones are missing. */
+DEVICE_FN void body_row_end(uint64_t at, body_v16 v, uint32_t from, uint32_t to)
+{
+    const uint64_t low = (uint64_t)v.y << 32 | v.x, high = (uint64_t)v.w << 32 | v.z;
+    DEVICE_ROLLED for (uint32_t size; from < to; from += size)
+    {
+        size = from & 1 || to - from < 2 ? 1 : from & 2 || to - from < 4 ? 2 : from & 4 || to - from < 8 ? 4 : 8;
+        body_store(at + from, size, 0, (from & 8 ? high : low) >> 8 * (from & 7));
+    }
+}
+
+DEVICE_FN void body_copy_row(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
+{
+    const struct device_loop *inner = body_loops(it) + it->loops - 1;
+    const uint32_t u = body_unit(it, block, thread, 1), bytes = it->turned[0];
+    uint64_t d, s;
+    if (u >= it->units)
+        return;
+    const uint32_t k = u - (it->loops > 1 ? body_divide_turn(inner, u) : 0) * inner->n;
+    body_find(image, it, it->loops, u, &d, &s);
+    /* Bytes [from, to) of the unit are those of the row from 16 * k + from - before on. */
+    const uint32_t before = (uint32_t)(d % ITEM_BYTES), from = k ? 0 : before, end = bytes + before - ITEM_BYTES * k;
+    const uint32_t to = end < ITEM_BYTES ? end : ITEM_BYTES;
+    if (k && bytes + before <= ITEM_BYTES * k)
+        return;
+    d -= before;
+    s -= before;
+    const uint32_t off = (uint32_t)(s % ITEM_BYTES), cut = ITEM_BYTES - off; /* `cut` bytes are in the first word */
+    const body_v16 a = body_row_word(s - off, off + from, to < cut ? off + to : ITEM_BYTES);
+    const body_v16 b = body_row_word(s - off + ITEM_BYTES, from > cut ? from - cut : 0, to > cut ? to - cut : 0);
+    const body_v16 v = body_row_shift(a, b, off);
+    if (to - from == ITEM_BYTES)
+        BODY_STORE(body_v16, d, v);
+    else
+        body_row_end(d, v, from, to);
+}
+
 DEVICE_FN void body_fill(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
 {
     const uint32_t u = body_unit(it, block, thread, 1);
@@ -68,6 +165,10 @@ DEVICE_FN void body_copy(const void *image, const struct device_item *it, uint32
 {
     if (it->form == FORM_FILL) {
         body_fill(image, it, block, thread);
+        return;
+    }
+    if (it->form == FORM_ROWS) {
+        body_copy_row(image, it, block, thread);
         return;
     }
     switch (it->size) {

@@ -255,6 +255,9 @@ DEVICE_FN void body_encode(int dtype, const float *f, uint32_t *w, int lanes)
     CASE(WEFT_I8)             \
     CASE(WEFT_U16)            \
     CASE(WEFT_I16)
+#define BODY_LANES_NARROW(CASE) \
+    BODY_LANES_THIN(CASE)       \
+    CASE(WEFT_F32)
 #define BODY_LANES_ALL(CASE) \
     BODY_LANES_THIN(CASE)    \
     CASE(WEFT_F32)           \

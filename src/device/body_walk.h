@@ -75,48 +75,60 @@ DEVICE_FN uint32_t body_divide_turn(const struct device_loop *l, uint32_t u)
     return (uint32_t)((uint64_t)u * l->mul >> l->shift);
 }
 
-/* The addresses of turn u of the first `loops` loops, for any number of loops. */
+/* Where turn `turn` of loop i is behind the beginning. */
+DEVICE_FN void body_turn_at(const void *image, const struct device_item *it, const struct device_loop *l, int i,
+                            uint32_t turn, uint64_t *d, uint64_t *s)
+{
+    if (i == it->member) {
+        const struct device_box *box =
+            (const struct device_box *)((const unsigned char *)image + (size_t)it->more * 16) + turn;
+        *d += box->dst;
+        *s += box->src;
+    } else {
+        *d += (uint64_t)turn * (uint64_t)l[i].stride[0];
+        *s += (uint64_t)turn * (uint64_t)l[i].stride[1];
+    }
+}
+
+/* The addresses of turn u of the loops, for any number of loops. */
 DEVICE_FN void body_find_any(const void *image, const struct device_item *it, int loops, uint32_t u, uint64_t *dst,
                              uint64_t *src)
 {
     const struct device_loop *l = body_loops(it);
     uint64_t d = it->dst, s = it->src;
-    const int member = it->member;
     DEVICE_ROLLED for (int i = loops - 1; i >= 0; i--)
     {
-        uint32_t q = i ? body_divide_turn(&l[i], u) : 0, turn = u - q * l[i].n;
-        if (i == member) {
-            const struct device_box *box =
-                (const struct device_box *)((const unsigned char *)image + (size_t)it->more * 16) + turn;
-            d += box->dst;
-            s += box->src;
-        } else {
-            d += (uint64_t)turn * (uint64_t)l[i].stride[0];
-            s += (uint64_t)turn * (uint64_t)l[i].stride[1];
-        }
+        uint32_t q = i ? body_divide_turn(&l[i], u) : 0;
+        body_turn_at(image, it, l, i, u - q * l[i].n, &d, &s);
         u = q;
     }
     *dst = d;
     *src = s;
 }
 
-/* The same. Most works have one or two loops: then no turn of a loop waits for what another one loads. */
+/* The same. Most works have up to three loops: then no turn of a loop waits for what another one loads. Boxes are the
+ * last of them, or the last but one. */
 DEVICE_FN void body_find(const void *image, const struct device_item *it, int loops, uint32_t u, uint64_t *dst,
                          uint64_t *src)
 {
     const struct device_loop *l = body_loops(it);
-    if (it->member != ITEM_NONE || loops > 2) {
-        body_find_any(image, it, loops, u, dst, src);
-        return;
-    }
+    const int member = it->member;
     uint64_t d = it->dst, s = it->src;
-    if (loops == 2) {
+    if (member == ITEM_NONE && loops == 1) {
+        d += (uint64_t)u * (uint64_t)l[0].stride[0];
+        s += (uint64_t)u * (uint64_t)l[0].stride[1];
+    } else if (member == ITEM_NONE && loops == 2) {
         const uint32_t q = body_divide_turn(&l[1], u), turn = u - q * l[1].n;
         d += (uint64_t)turn * (uint64_t)l[1].stride[0] + (uint64_t)q * (uint64_t)l[0].stride[0];
         s += (uint64_t)turn * (uint64_t)l[1].stride[1] + (uint64_t)q * (uint64_t)l[0].stride[1];
-    } else if (loops == 1) {
-        d += (uint64_t)u * (uint64_t)l[0].stride[0];
-        s += (uint64_t)u * (uint64_t)l[0].stride[1];
+    } else if (loops == 3) {
+        const uint32_t q = body_divide_turn(&l[2], u), p = body_divide_turn(&l[1], q);
+        d += (uint64_t)p * (uint64_t)l[0].stride[0];
+        s += (uint64_t)p * (uint64_t)l[0].stride[1];
+        body_turn_at(image, it, l, 1, q - p * l[1].n, &d, &s);
+        body_turn_at(image, it, l, 2, u - q * l[2].n, &d, &s);
+    } else if (loops) {
+        body_find_any(image, it, loops, u, &d, &s);
     }
     *dst = d;
     *src = s;

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 6
+#define DEVICE_ABI 7
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -77,6 +77,7 @@ struct device_launch {
     uint32_t first;  /* where its part of the table begins */
     uint32_t n;      /* how that part is read (item.h) */
     uint32_t level;  /* of its tasks */
+    uint32_t lines;  /* of 128 bytes that the table has */
 };
 
 /* Launches that one kernel does by itself, level by level: device_table_small. */

@@ -161,6 +161,8 @@ int device_table_close(struct device_table *t)
     t->bytes = (heads + more + IMAGE_ALIGN) / IMAGE_ALIGN * IMAGE_ALIGN;
     if (t->bytes / 16 > UINT32_MAX)
         return error_set(WEFT_EUNSUPPORTED, "device table: %zu bytes; at most 64 GiB are possible", t->bytes);
+    for (size_t i = 0; i < t->launches.n; i++)
+        t->launches.v[i].lines = (uint32_t)(t->bytes / 128);
     t->image = aligned_alloc(IMAGE_ALIGN, t->bytes);
     if (!t->image)
         return error_nomem();

@@ -22,9 +22,10 @@ struct device_loop {
 /* Forms of items. Casts and folds of the same kernel have a form each that compilers can unroll. */
 enum device_form {
     FORM_COPY,        /* DEVICE_COPY: units of `size` bytes */
+    FORM_ROWS,        /* DEVICE_COPY: units of 16 bytes of dst, of rows whose addresses are anything: body_copy_row */
     FORM_FILL,        /* DEVICE_COPY: writes `fill` */
     FORM_LANES4,      /* DEVICE_CAST: 4 elements a unit */
-    FORM_LANES8,      /* DEVICE_CAST: 8 elements a unit, of at most 2 bytes on both sides */
+    FORM_LANES8,      /* DEVICE_CAST: 8 elements a unit, of at most 2 bytes in dst, and in src unless it is f32 */
     FORM_FOLD_F32,    /* DEVICE_FOLD: 4 elements of f32 a unit */
     FORM_FOLD_THIN,   /* DEVICE_FOLD: 8 elements of a narrow float a unit */
     FORM_FOLD_BITS,   /* DEVICE_FOLD: 16 bytes a unit, folded as `fold` says */
@@ -76,7 +77,8 @@ struct device_item {
         int64_t div;   /* folds and casts: at most 1: none */
         uint64_t fill; /* the value, repeated up to 8 bytes */
     } u;
-    uint32_t turned[2]; /* tiles: turns of the loop along which dst is contiguous, and of that of src */
+    uint32_t turned[2]; /* tiles: turns of the loop along which dst is contiguous, and of that of src; FORM_ROWS: bytes
+                           of a row, then 0 */
     /* the loops follow */
 };
 

@@ -202,7 +202,21 @@ static int add_run(struct device_table *t, struct nest *w, struct device_item *i
     return emit(t, w, DEVICE_COPY, item, ITEM_BYTES, 1);
 }
 
-/* A copy or a fill, in units of the largest power of two up to 16 that divides the run and all addresses. */
+/* Rows of more than 16 bytes that are not all aligned to 16: a thread has 16 bytes of dst all the same. */
+static int add_rows(struct device_table *t, struct nest *w, struct device_item *item)
+{
+    const int last = w->loops - 1;
+    const uint64_t before = aligned(w, 0, ITEM_BYTES, last) ? 0 : ITEM_BYTES - 1;
+    in_bytes(w);
+    item->form = FORM_ROWS;
+    item->size = ITEM_BYTES;
+    item->turned[0] = (uint32_t)w->n[last];
+    w->n[last] += (int64_t)before; /* the units of a row, wherever it begins */
+    return emit(t, w, DEVICE_COPY, item, ITEM_BYTES, 1);
+}
+
+/* A copy or a fill, in units of the largest power of two up to 16 that divides the run and all addresses. Longer runs
+ * whose unit would be smaller are copied as rows. */
 static int add_copy(struct device_table *t, struct nest *w, struct device_item *item)
 {
     const bool fill = item->form == FORM_FILL;
@@ -218,6 +232,8 @@ static int add_copy(struct device_table *t, struct nest *w, struct device_item *
         item->any = 1;
         return emit(t, w, DEVICE_COPY, item, 1, 1);
     }
+    if (!fill && unit < ITEM_BYTES && w->run && w->bytes[0] > ITEM_BYTES)
+        return add_rows(t, w, item);
     in_bytes(w);
     item->size = (uint8_t)unit;
     return emit(t, w, DEVICE_COPY, item, unit, fill ? 1 : ITEM_BYTES / unit);
@@ -318,7 +334,7 @@ static bool has_units(const struct nest *w, int64_t lanes)
 /* Elements of a unit of a cast; 0: the addresses or the lengths of runs do not allow more than one. */
 static int64_t cast_lanes(const struct nest *w)
 {
-    if (w->side[0].size <= 2 && w->side[1].size <= 2 && has_units(w, 8))
+    if (w->side[0].size <= 2 && (w->side[1].size <= 2 || w->side[1].dtype == WEFT_F32) && has_units(w, 8))
         return 8;
     return has_units(w, 4) ? 4 : 0;
 }

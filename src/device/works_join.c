@@ -108,7 +108,7 @@ static int join_pieces(struct device_table *t)
         return error_nomem();
     for (size_t i = 0; i < t->works.n; i++) {
         struct work *w = &t->works.v[i];
-        if (w->each && w->item.loops)
+        if (w->each && w->item.loops > (w->item.form == FORM_ROWS)) /* a row has no other behind it */
             p[n++] = (struct piece){w, t->loops.v + w->loop, t->terms.v + w->term};
     }
     if (n)

@@ -504,8 +504,8 @@ static CUresult launch_kernel(struct cuda_device *d, void *stream, CUfunction ke
 
 static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l)
 {
-    uint32_t first = l->first, n = l->n;
-    void *arguments[] = {&table, &first, &n};
+    uint32_t first = l->first, n = l->n, lines = l->lines;
+    void *arguments[] = {&table, &first, &n, &lines};
     CALL(device, "launching a kernel", launch_kernel(d, stream, d->kernels[l->kernel], l->blocks, arguments));
 }
 

@@ -5,45 +5,52 @@
 #include "device/body.h"
 #include "device/cuda/gate.h"
 
+/* The table is brought into the second cache, and kept there while the data goes through it: a block brings the line of
+ * its number, which blocks behind it need. Nothing that is copied is read before gate_order. */
+static __device__ __forceinline__ const struct device_item *begin(const void *image, uint32_t first, uint32_t n,
+                                                                  uint32_t lines)
+{
+    if (!threadIdx.x && blockIdx.x < lines)
+        asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(
+            __cvta_generic_to_global((const unsigned char *)image + (size_t)blockIdx.x * 128)));
+    const struct device_item *it = body_item(image, first, n, gridDim.x, blockIdx.x);
+    gate_order();
+    return it;
+}
+
 /* `blocks`: how many of them a multiprocessor has at once, for which registers must suffice. */
 #define KERNEL(name, blocks)                                             \
     extern "C" __global__ void __launch_bounds__(DEVICE_THREADS, blocks) \
-        weft_device_##name(const void *image, uint32_t first, uint32_t n)
-#define ITEM body_item(image, first, n, gridDim.x, blockIdx.x)
+        weft_device_##name(const void *image, uint32_t first, uint32_t n, uint32_t lines)
+#define ITEM begin(image, first, n, lines)
 
 KERNEL(copy, 8)
 {
-    gate_order();
     body_copy(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(cast, 4)
 {
-    gate_order();
     body_cast_lanes(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(cast_any, 5)
 {
-    gate_order();
     body_cast_any(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(fold, 4)
 {
-    gate_order();
     body_fold_lanes(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(fold_any, 6)
 {
-    gate_order();
     body_fold_any(image, ITEM, blockIdx.x, threadIdx.x);
 }
 
 KERNEL(transpose, 4)
 {
-    gate_order();
     __shared__ __align__(16) unsigned char tile[TILE_BYTES];
     const struct device_item *it = ITEM;
     body_transpose(image, it, blockIdx.x, threadIdx.x, tile, 0);
@@ -53,12 +60,20 @@ KERNEL(transpose, 4)
 
 KERNEL(transpose_any, 5)
 {
-    gate_order();
     __shared__ __align__(16) unsigned char tile[TILE_BYTES];
     const struct device_item *it = ITEM;
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 0);
     __syncthreads();
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 1);
+}
+
+/* While other ranks are awaited: the first item comes into the first cache. */
+static __device__ __forceinline__ void ahead(const void *image, const struct gate *gate)
+{
+    const struct device_launch *l = gate->launches;
+    if (gate->n && blockIdx.x < l->blocks && threadIdx.x < 2)
+        asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(
+            (const unsigned char *)body_item(image, l->first, l->n, l->blocks, blockIdx.x) + threadIdx.x * 128)));
 }
 
 /* Kernels that meet other ranks and do small work by themselves: `work` is that of a block. Those that have one body
@@ -68,6 +83,7 @@ KERNEL(transpose_any, 5)
         weft_device_##name(const void *image, const __grid_constant__ struct gate gate) \
     {                                                                                   \
         uint32_t levels = 0;                                                            \
+        ahead(image, &gate);                                                            \
         gate_begin(&gate);                                                              \
         for (uint32_t i = 0; i < gate.n; i++) {                                         \
             const struct device_launch *l = &gate.launches[i];                          \
