@@ -26,7 +26,7 @@ struct grid {
 #define LINE 64         /* bytes of a cache line */
 #define LONG (32 << 10) /* bytes of a unit for which memcpy is as fast */
 #define FAR 256         /* bytes from one unit to the next that the hardware does not prefetch by itself */
-#define LARGE (1 << 20) /* bytes that are more than the caches of a core keep */
+#define GAP 512         /* bytes between two units of which the same holds */
 
 /* Walks the grid, `together` turns at a time. Returns the turns that are done. Across: all rows get their part before
  * any row gets its next one. */
@@ -77,27 +77,32 @@ static int64_t copy_abreast(const struct grid *g, unsigned char *dst, const unsi
     return i;
 }
 
-/* Units of more than 16 bytes, one after the other. If there are gaps between units, the next ones are prefetched: in
- * dst only lines of which a unit has a part, since a line that is written whole is not fetched. */
+/* Units of more than 16 bytes, one after the other. If units are far from each other in src, the next ones are
+ * prefetched; if they are near, the hardware goes on by itself from the first line of the next one, which is enough for
+ * units of several lines. In dst the lines of short units are prefetched, since a line that is not written whole is
+ * fetched. */
 static void copy_each(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     const int64_t unit = (int64_t)g->unit, ahead = 1 + MEMORY_AHEAD / unit;
     const int64_t step = g->sturn < 0 ? -g->sturn : g->sturn;
-    const bool sgaps = step != unit && step >= FAR && unit < LONG, dgaps = g->dturn != unit && unit < LONG;
-    const bool abreast = sgaps && unit >= 2048 && g->turns * unit > LARGE;
+    const bool far = step >= FAR && step - unit >= (unit < FAR ? GAP / 4 : GAP) && unit < LONG;
+    const bool near = !far && step != unit && unit >= FAR && unit < 2048;
+    const bool dgaps = g->dturn != unit && unit < FAR;
     for (int64_t r = 0; r < g->rows; r++) {
         unsigned char *to = dst + r * g->drow;
         const unsigned char *from = src + r * g->srow;
-        for (int64_t i = abreast ? copy_abreast(g, to, from) : 0; i < g->turns; i++) {
+        for (int64_t i = far && unit >= 2048 ? copy_abreast(g, to, from) : 0; i < g->turns; i++) {
             unsigned char *d = to + i * g->dturn;
             const unsigned char *s = from + i * g->sturn;
-            if (sgaps)
+            if (far)
                 memory_prefetch(s, (uintptr_t)ahead * (uintptr_t)g->sturn, g->unit);
+            else if (near)
+                __builtin_prefetch((const void *)((uintptr_t)s + 2 * (uintptr_t)g->sturn));
             if (dgaps && i + ahead < g->turns) {
                 __builtin_prefetch(d + ahead * g->dturn, 1);
                 __builtin_prefetch(d + ahead * g->dturn + unit - 1, 1);
             }
-            if (unit < LONG)
+            if (unit < 2048)
                 memory_copy_ascending(d, s, g->unit);
             else
                 memcpy(d, s, g->unit);
