@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/trace/trace_calls.h"
 #include "cli/trace/trace_merge.h"
 #include "cli/trace/trace_runs.h"
 #include "foresee/scene.h"
@@ -30,6 +31,7 @@ struct foreseen {
 struct report {
     struct trace_files t;
     struct trace_runs_list runs;
+    struct trace_calls_list calls;
     const struct trace_slice *waits[WAITS];
     int nwaits;
     struct foreseen *foreseen; /* one for each of runs; NULL: nobody asked */
@@ -148,12 +150,63 @@ static void print_clocks(const struct trace_files *t)
         printf("clock: %zu messages seem to arrive before they leave\n", t->backwards);
 }
 
+/* The rank that asked for a notify: that of the file in which it was done, or one of another host. */
+static int asker(const struct trace_files *t, int file, const struct trace_slice *wait)
+{
+    static const char *const keys[] = {"window", "signal", "value"};
+    for (size_t i = 0; i < t->nslices; i++) {
+        const struct trace_slice *s = &t->slices[i];
+        bool same = s->file == file && trace_files_is(t, s, "notify") && trace_files_int(t, s, "of", -1) >= 0 &&
+                    trace_files_int(t, s, "to", -1) == t->files[wait->file].rank;
+        for (int k = 0; k < 3 && same; k++)
+            same = trace_files_int(t, s, keys[k], -1) == trace_files_int(t, wait, keys[k], -2);
+        if (same)
+            return (int)trace_files_int(t, s, "of", -1);
+    }
+    return t->files[file].rank;
+}
+
+/* The rank whose notify ended a wait for a signal; -1: its trace is not there. */
+static int notifier(const struct trace_files *t, const struct trace_slice *s)
+{
+    for (size_t i = 0; i < t->narrows; i++) {
+        const struct trace_arrow *a = &t->arrows[i];
+        if (a->signal && a->ends && a->file == s->file && a->at >= s->at && a->at <= s->at + s->ns)
+            return asker(t, a->other, s);
+    }
+    return -1;
+}
+
+/* A wait in a window or an exchange. */
+static void print_call_wait(const struct trace_files *t, const struct trace_slice *s)
+{
+    int64_t window = trace_files_int(t, s, "window", -1), on = trace_files_int(t, s, "for", -1);
+    if (window < 0) {
+        if (on < 0)
+            printf("waited, for no rank, ");
+        else
+            printf("waited for rank %" PRId64 " to %s, ", on, trace_files_text(t, s, "to"));
+        printf("in round %" PRId64 " of exchange %" PRId64 "\n", trace_files_int(t, s, "round", 0),
+               trace_files_int(t, s, "exchange", 0));
+        return;
+    }
+    int by = notifier(t, s);
+    printf("waited for signal %" PRId64 " of window %" PRId64, trace_files_int(t, s, "signal", 0), window);
+    if (by >= 0)
+        printf(", which rank %d notified", by);
+    puts("");
+}
+
 static void print_wait(const struct trace_files *t, const struct trace_slice *s)
 {
     char a[32], b[32], bytes[64];
     int64_t on = trace_files_int(t, s, "for", -1);
     printf("  %10s from %10s on: rank %d ", time_text((double)s->ns, a), time_text((double)(s->at - t->begin), b),
            t->files[s->file].rank);
+    if (s->exec < 0) {
+        print_call_wait(t, s);
+        return;
+    }
     if (on < 0) {
         printf("waited, for no rank, in run %" PRId64 " of exec %" PRId64 "\n", s->run, s->exec);
         return;
@@ -197,6 +250,24 @@ static void print_runs(const struct report *r, int i)
     }
 }
 
+static void print_calls(const struct trace_calls *c)
+{
+    char a[32], b[32], bytes[64];
+    printf("%s %" PRId64 " of %s: ", c->exchange ? "exchange" : "window", c->number, c->comm);
+    if (c->exchange) {
+        printf("%d rounds of all %d ranks", c->rounds, c->members);
+        if (c->rounds)
+            printf(", median %s", time_text((double)c->median, a));
+        printf(", %" PRId64 " messages of %s", c->messages, readable_bytes(c->bytes, bytes, sizeof bytes));
+    } else {
+        printf("%" PRId64 " puts of %s, %" PRId64 " notifies, %" PRId64 " barriers", c->puts,
+               readable_bytes(c->bytes, bytes, sizeof bytes), c->notifies, c->barriers);
+        if (c->arrived)
+            printf(", %" PRId64 " operations between hosts", c->arrived);
+    }
+    printf("; %" PRId64 " waits, %s in all\n", c->waits, time_text((double)c->waited, b));
+}
+
 static void print_text(const struct report *r)
 {
     const struct trace_files *t = &r->t;
@@ -207,11 +278,16 @@ static void print_text(const struct report *r)
     }
     printf("%s: %d ranks, %d files, %" PRId64 " events, of which %" PRId64
            " were dropped, %zu messages with both ends, "
-           "%zu with one\n",
-           t->files[0].job, t->ranks, t->n, recorded, dropped, t->narrows / 2, t->unpaired);
+           "%zu with one",
+           t->files[0].job, t->ranks, t->n, recorded, dropped, t->narrows / 2 - t->signals, t->unpaired);
+    if (t->signals)
+        printf(", %zu notifies that ended a wait", t->signals);
+    puts("");
     print_clocks(t);
     for (int i = 0; i < r->runs.n; i++)
         print_runs(r, i);
+    for (size_t i = 0; i < r->calls.n; i++)
+        print_calls(&r->calls.of[i]);
     puts(r->nwaits ? "longest waits:" : "no rank waited");
     for (int i = 0; i < r->nwaits; i++)
         print_wait(t, r->waits[i]);
@@ -219,12 +295,32 @@ static void print_text(const struct report *r)
 
 /* ---- JSON ---- */
 
+static void json_call_wait(struct json *j, const struct trace_files *t, const struct trace_slice *s)
+{
+    bool window = trace_files_int(t, s, "window", -1) >= 0;
+    int64_t on = window ? notifier(t, s) : trace_files_int(t, s, "for", -1);
+    if (on < 0)
+        json_write_text(j, "for", NULL);
+    else
+        json_write_int(j, "for", on);
+    json_write_text(j, "comm", t->files[s->file].comm);
+    for (int i = window ? 0 : 2; i < (window ? 2 : 4); i++) {
+        static const char *const keys[] = {"window", "signal", "exchange", "round"};
+        json_write_int(j, keys[i], trace_files_int(t, s, keys[i], 0));
+    }
+    json_write_close(j, '}');
+}
+
 static void json_wait(struct json *j, const struct trace_files *t, const struct trace_slice *s)
 {
     json_write_open(j, NULL, '{', true);
     json_write_int(j, "ns", s->ns);
     json_write_int(j, "at_ns", s->at - t->begin);
     json_write_int(j, "rank", t->files[s->file].rank);
+    if (s->exec < 0) {
+        json_call_wait(j, t, s);
+        return;
+    }
     if (trace_files_int(t, s, "for", -1) >= 0) {
         json_write_int(j, "for", trace_files_int(t, s, "for", -1));
         json_write_text(j, "to", trace_files_text(t, s, "to"));
@@ -275,6 +371,27 @@ static void json_runs(struct json *j, const struct report *r, int i)
     json_write_close(j, '}');
 }
 
+static void json_calls(struct json *j, const struct trace_calls *c)
+{
+    json_write_open(j, NULL, '{', true);
+    json_write_text(j, "comm", c->comm);
+    json_write_int(j, c->exchange ? "exchange" : "window", c->number);
+    if (c->exchange) {
+        json_write_int(j, "rounds", c->rounds);
+        json_write_int(j, "median_ns", c->median);
+        json_write_int(j, "messages", c->messages);
+    } else {
+        json_write_int(j, "puts", c->puts);
+        json_write_int(j, "notifies", c->notifies);
+        json_write_int(j, "barriers", c->barriers);
+        json_write_int(j, "between_hosts", c->arrived);
+    }
+    json_write_int(j, "bytes", c->bytes);
+    json_write_int(j, "waits", c->waits);
+    json_write_int(j, "waited_ns", c->waited);
+    json_write_close(j, '}');
+}
+
 static void print_json(const struct report *r)
 {
     const struct trace_files *t = &r->t;
@@ -309,13 +426,21 @@ static void print_json(const struct report *r)
         json_write_close(&j, '}');
     }
     json_write_close(&j, ']');
-    json_write_int(&j, "messages", (int64_t)t->narrows / 2);
+    json_write_int(&j, "messages", (int64_t)(t->narrows / 2 - t->signals));
     json_write_int(&j, "messages_with_one_end", (int64_t)t->unpaired);
     json_write_int(&j, "messages_backwards", (int64_t)t->backwards);
+    json_write_int(&j, "signals", (int64_t)t->signals);
     json_write_open(&j, "execs", '[', false);
     for (int i = 0; i < r->runs.n; i++)
         json_runs(&j, r, i);
     json_write_close(&j, ']');
+    for (int exchanges = 0; exchanges < 2; exchanges++) {
+        json_write_open(&j, exchanges ? "exchanges" : "windows", '[', false);
+        for (size_t i = 0; i < r->calls.n; i++)
+            if (r->calls.of[i].exchange == (exchanges > 0))
+                json_calls(&j, &r->calls.of[i]);
+        json_write_close(&j, ']');
+    }
     json_write_open(&j, "waits", '[', false);
     for (int i = 0; i < r->nwaits; i++)
         json_wait(&j, t, r->waits[i]);
@@ -332,6 +457,8 @@ static int trace(const struct options *o, const char *const *paths, int n, struc
     if (code)
         return code;
     code = trace_runs_find(&r.t, &r.runs, f);
+    if (!code)
+        code = trace_calls_find(&r.t, &r.calls, f);
     find_waits(&r);
     if (!code && o->sim)
         code = foresee_all(o, &r, f);
@@ -344,6 +471,7 @@ static int trace(const struct options *o, const char *const *paths, int n, struc
     for (int i = 0; r.foreseen && i < r.runs.n; i++)
         free(r.foreseen[i].ranks);
     free(r.foreseen);
+    trace_calls_free(&r.calls);
     trace_runs_free(&r.runs);
     trace_files_free(&r.t);
     return code;

@@ -11,6 +11,11 @@ enum event {
     EVENT_COPY,      /* a step of this rank alone */
     EVENT_REDUCE,    /* a fold */
     EVENT_MET,       /* a meeting of all ranks */
+    EVENT_PUT,       /* into a window: the call */
+    EVENT_PUT_ADD,   /* the same, added to what is there */
+    EVENT_NOTIFY,    /* a signal of a window is set or added to */
+    EVENT_BARRIER,   /* of a window */
+    EVENT_ROUND,     /* of an exchange */
     EVENT_FREED,     /* an exec was closed */
     EVENT_TIMEOUT,   /* a wait ran out of time */
     EVENT_FAILED,    /* the comm has failed */

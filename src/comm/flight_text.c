@@ -32,10 +32,14 @@ void flight_text_fate(const weft_comm *c, int peer, struct text *t)
 
 static void put_execs(const weft_comm *c, struct text *t)
 {
+    const char *between = "\n    ";
     text_put(t, ",\n  \"execs\": [");
     for (const struct comm_task *x = c->described; x; x = x->described_next) {
-        text_put(t, x == c->described ? "\n    " : ",\n    ");
+        if (!x->ops->describe) /* windows and exchanges are listed for the trace alone */
+            continue;
+        text_put(t, between);
         x->ops->describe(x, t);
+        between = ",\n    ";
     }
     text_put(t, "]");
 }

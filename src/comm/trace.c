@@ -89,6 +89,19 @@ void trace_touch(struct trace *t)
     t->touched = true;
 }
 
+int64_t trace_nest(struct trace_nest *n, int64_t at, int64_t until)
+{
+    const size_t room = sizeof n->last / sizeof *n->last;
+    for (size_t i = 0; i < room; i++)
+        if (n->last[i].at < at && n->last[i].until > at && n->last[i].until < until) {
+            at = n->last[i].until;
+            i = SIZE_MAX; /* from here it may begin inside one that was fine before */
+        }
+    n->last[n->n % room].at = at;
+    n->last[n->n++ % room].until = until;
+    return at;
+}
+
 /* ---- meetings ---- */
 
 void trace_meets(struct trace *t)
@@ -114,12 +127,19 @@ static void put_us(struct text *t, const char *key, int64_t ns)
     text_printf(t, ", \"%s\": %" PRId64 ".%03d", key, ns / 1000, (int)(ns % 1000));
 }
 
-/* Both ends of a message come to the same number, and no other message of the job has it. */
+/* Both ends of a message, or of what was notified, come to the same number, and no other message of the job has it. A
+ * signal that gets a value for the second time has the number of the first time. */
 static uint64_t arrow(const weft_comm *c, const struct trace_event *e)
 {
-    int here = flight_text_rank(c, c->rank), there = flight_text_rank(c, e->peer);
-    uint64_t words[5] = {e->task, e->run, (uint64_t)(e->event == EVENT_SEND ? here : there),
-                         (uint64_t)(e->event == EVENT_SEND ? there : here), e->message};
+    bool begins = e->arrow == TRACE_LEAVES || e->arrow == TRACE_NOTIFIES;
+    bool signal = e->arrow == TRACE_NOTIFIES || e->arrow == TRACE_NOTIFIED;
+    uint64_t here = (uint64_t)flight_text_rank(c, c->rank);
+    uint64_t there = e->arrow == TRACE_NOTIFIED ? 0 : (uint64_t)flight_text_rank(c, e->peer);
+    uint64_t words[6] = {e->task, e->run, begins ? here : there, begins ? there : here, e->message, signal};
+    if (signal) {
+        words[2] = 0; /* the rank that waits does not know which one notified */
+        words[4] = e->step;
+    }
     return hash_bytes(hash_bytes(0, c->flight.name, strlen(c->flight.name)), words, sizeof words);
 }
 
@@ -130,9 +150,19 @@ static void put_place(const weft_comm *c, const struct trace_event *e, struct te
                 e->event == EVENT_MET ? 0 : e->task + 1);
 }
 
+static void put_arrow(const weft_comm *c, const struct trace_event *e, struct text *t)
+{
+    bool begins = e->arrow == TRACE_LEAVES || e->arrow == TRACE_NOTIFIES;
+    const char *what = e->arrow == TRACE_LEAVES || e->arrow == TRACE_ARRIVES ? "message" : "signal";
+    text_printf(t, ",\n{\"ph\": \"%s\", \"cat\": \"%s\", \"name\": \"%s\", \"id\": \"0x%016" PRIx64 "\"",
+                begins ? "s" : "f\", \"bp\": \"e", what, what, arrow(c, e));
+    put_place(c, e, t);
+    put_us(t, "ts", begins || e->ns < 1 ? e->at : e->at + e->ns - 1);
+    text_put(t, "}");
+}
+
 static void put_event(const weft_comm *c, const struct trace_event *e, struct text *t)
 {
-    bool message = e->event == EVENT_SEND || e->event == EVENT_RECEIVE;
     const struct comm_task *task = e->event == EVENT_MET ? NULL : comm_task_find(c, e->task);
     int64_t ns = e->ns > 0 ? e->ns : 1; /* an arrow begins and ends in something that takes time */
     text_printf(t, ",\n{\"ph\": \"X\", \"cat\": \"weft\", \"name\": \"%s\"", event_name(e->event));
@@ -147,13 +177,8 @@ static void put_event(const weft_comm *c, const struct trace_event *e, struct te
     if (e->failed)
         text_put(t, ", \"failed\": true");
     text_put(t, "}}");
-    if (!message || e->part)
-        return;
-    text_printf(t, ",\n{\"ph\": \"%s\", \"cat\": \"message\", \"name\": \"message\", \"id\": \"0x%016" PRIx64 "\"",
-                e->event == EVENT_SEND ? "s" : "f\", \"bp\": \"e", arrow(c, e));
-    put_place(c, e, t);
-    put_us(t, "ts", e->event == EVENT_SEND ? e->at : e->at + ns - 1);
-    text_put(t, "}");
+    if (e->arrow != TRACE_NO_ARROW)
+        put_arrow(c, e, t);
 }
 
 static void put_name(const weft_comm *c, uint64_t tid, const struct comm_task *task, struct text *t)
@@ -207,8 +232,8 @@ static void put_tail(const weft_comm *c, struct text *t)
     text_printf(t, ", \"rank\": %d, \"ranks\": %d, \"members\": %d, \"process\": %ld", flight_text_rank(c, c->rank),
                 c->flight.ranks, c->size, (long)getpid());
     flight_text_member(t, "host", host);
-    text_printf(t, ",\n\"recorded\": %" PRIu64 ", \"dropped\": %" PRIu64 ", \"ring\": %" PRIu64, tr->recorded,
-                tr->dropped, tr->mask + 1);
+    text_printf(t, ",\n\"recorded\": %" PRIu64 ", \"dropped\": %" PRIu64 ", \"ring\": %" PRIu64,
+                tr->recorded + tr->lost, tr->dropped + tr->lost, tr->mask + 1);
     host_of(c, 0, host);
     text_put(t, ",\n\"clock\": \"CLOCK_MONOTONIC\"");
     flight_text_member(t, "clock_of", host);

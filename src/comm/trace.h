@@ -10,7 +10,8 @@
  * asks rank 0 of the comm for its time, and the file says how far the two clocks were apart and how large the error can
  * be. `weft trace` puts the files of hosts on one clock.
  *
- * The thread that holds the progress lock uses the trace. */
+ * The thread that holds the progress lock uses the trace. Exchanges record without that lock: they keep their events
+ * until a thread that holds it takes them over (exchange/exchange_trace.h). */
 #ifndef WEFT_COMM_TRACE_H
 #define WEFT_COMM_TRACE_H
 #include <stdbool.h>
@@ -27,18 +28,33 @@
 
 #define TRACE_NOBODY (-1)
 
+/* Which arrow begins or ends at an event. An arrow of a message has the same task, run and message at both ends; that
+ * of a signal has the same task, run (the signal's value) and step (which signal). */
+enum trace_arrow { TRACE_NO_ARROW, TRACE_LEAVES, TRACE_ARRIVES, TRACE_NOTIFIES, TRACE_NOTIFIED };
+
+/* The fields that say what an exec has done. Windows and exchanges say beside their recorders what theirs mean. */
 struct trace_event {
     int64_t at, ns;   /* when it began, on core_now(), and how long it took */
-    uint64_t task;    /* the number of the exec; of a meeting: 0 */
+    uint64_t task;    /* the number of the exec, window or exchange; of a meeting: 0 */
     uint64_t run;     /* of the exec; of a meeting: its number */
     uint32_t step;    /* of the plan; of a meeting: enum comm_call */
     uint32_t message; /* SEND, RECEIVE, WAIT: its number in its channel, of the run */
     int32_t peer;     /* a rank of the comm, or TRACE_NOBODY */
     uint8_t event;    /* enum event */
-    bool part;        /* RECEIVE: the message goes on later, so that no arrow ends here */
+    uint8_t arrow;    /* enum trace_arrow */
     bool sends;       /* WAIT: the peer has yet to take the message, or to let it be sent */
-    bool failed;      /* RUN, MET: it did not end well */
+    bool failed;      /* RUN, MET, WAIT, BARRIER, ROUND: it did not end well */
 };
+
+/* The last slices of a track that several threads may record. A slice that begins inside another one and ends behind it
+ * cannot be shown: it begins where that one ends. */
+struct trace_nest {
+    struct {
+        int64_t at, until;
+    } last[8];
+    uint32_t n;
+};
+int64_t trace_nest(struct trace_nest *n, int64_t at, int64_t until); /* where the slice is to begin */
 
 struct trace_clock {
     int64_t at, offset_ns, error_ns; /* rank 0's clock is `offset_ns` ahead of this one, give or take error_ns */
@@ -48,6 +64,7 @@ struct trace {
     char path[TRACE_PATH + 208];
     char plans[TRACE_PATH]; /* the folder where plans are kept for weft trace --sim; empty: nowhere */
     uint64_t recorded, written, dropped;
+    uint64_t lost;            /* events of exchanges that were dropped before they came here */
     uint64_t mask;            /* events of the ring - 1 */
     int64_t begun;            /* when the meeting that this rank is in began */
     long end;                 /* of the events in the file; 0: there is no file yet */

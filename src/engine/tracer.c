@@ -113,7 +113,9 @@ static void message(const weft_exec *x, uint32_t i, uint32_t k, int64_t at, int6
                                                       .message = k,
                                                       .peer = peer_of(p, i),
                                                       .event = sends(p, i) ? EVENT_SEND : EVENT_RECEIVE,
-                                                      .part = part};
+                                                      .arrow = sends(p, i) ? TRACE_LEAVES
+                                                               : part      ? TRACE_NO_ARROW
+                                                                           : TRACE_ARRIVES};
 }
 
 /* ---- waits ---- */

@@ -11,6 +11,7 @@
 #include "base/sized.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
+#include "exchange/exchange_trace.h"
 
 #define BUDGET (INT64_C(16) << 20)
 
@@ -40,9 +41,10 @@ static size_t pipe_bytes(int64_t budget, int nto)
     return 0;
 }
 
-static int make(weft_exchange *x, const weft_exchange_opts *o, int nfrom, int nto)
+static int make(weft_exchange *x, weft_comm *c, const weft_exchange_opts *o, int nfrom, int nto)
 {
     size_t ins = (size_t)nfrom, outs = (size_t)nto;
+    x->comm = c;
     x->buffer = o->buffer;
     x->buffer_arg = o->arg;
     x->budget = o->budget ? o->budget : BUDGET;
@@ -53,7 +55,7 @@ static int make(weft_exchange *x, const weft_exchange_opts *o, int nfrom, int nt
     if (!x->outs || !x->ins || !x->pool || !x->locks)
         return error_nomem();
     x->pipes.memory = (int64_t)(sizeof *x + (outs + 1) * sizeof *x->outs + (ins + 1) * sizeof *x->ins);
-    return 0;
+    return exchange_trace_make(x, nfrom, nto);
 }
 
 static void unmake(weft_exchange *x)
@@ -65,6 +67,7 @@ static void unmake(weft_exchange *x)
     if (x->locks)
         pthread_mutex_destroy(&x->lock);
     message_pool_leave(x->pool);
+    exchange_trace_free(x);
     free(x->outs);
     free(x->ins);
     free(x);
@@ -76,8 +79,11 @@ static void fail(struct comm_task *t)
     exchange_complete(x, exchange_failure(x));
 }
 
-static const struct comm_task_ops exchange_task = {
-    .pass = exchange_move_pass, .lacking = exchange_watch_lacking, .watch = exchange_watch, .fail = fail};
+static const struct comm_task_ops exchange_task = {.pass = exchange_move_pass,
+                                                   .lacking = exchange_watch_lacking,
+                                                   .watch = exchange_watch,
+                                                   .fail = fail,
+                                                   .trace = exchange_trace_text};
 
 static void begin(weft_exchange *x, size_t bytes)
 {
@@ -110,7 +116,7 @@ int exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, si
     if (x)
         x->fd = -1;
     if (!err)
-        err = x ? make(x, &o, ins, outs) : error_nomem();
+        err = x ? make(x, c, &o, ins, outs) : error_nomem();
     if (!err && !(bytes = pipe_bytes(x->budget, outs)))
         err = WEFT_ENOMEM;
     struct pipes none = {0}, *p = x ? &x->pipes : &none;
@@ -119,8 +125,8 @@ int exchange_open(weft_comm *c, const int *from, size_t nfrom, const int *to, si
         unmake(x);
         return err;
     }
-    x->comm = c;
     begin(x, bytes);
+    exchange_trace_open(x);
     exchange_put_join(x);
     comm_task_add(c, &x->task);
     comm_hold(c);
@@ -163,8 +169,11 @@ int exchange_begin(weft_exchange *x, const char *call)
                          "%s: this rank has finished the round; the next one begins when test, wait or the "
                          "callback have seen that it is complete",
                          call);
-    if (begun == atomic_load_explicit(&x->rounds, memory_order_relaxed))
+    if (begun == atomic_load_explicit(&x->rounds, memory_order_relaxed)) {
         atomic_store_explicit(&x->begun, begun + 1, memory_order_release);
+        if (x->trace)
+            exchange_trace_begun(x);
+    }
     return 0;
 }
 
@@ -225,6 +234,8 @@ void exchange_complete(weft_exchange *x, int err)
             atomic_store_explicit(&x->rounds, atomic_load_explicit(&x->begun, memory_order_relaxed),
                                   memory_order_relaxed);
         atomic_store_explicit(&x->over, !err && x->pipes.all, memory_order_relaxed);
+        if (x->trace)
+            exchange_trace_complete(x, err != 0);
         set_state(x, EXCHANGE_COMPLETE);
         poll_readable(x);
     }
@@ -356,7 +367,13 @@ int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
     int err = comm_timeout(x->comm, "weft_exchange_wait", &timeout_ns);
     if (err)
         return err;
-    return x->comm->has_lock ? wait_shared(x, timeout_ns) : wait_locked(x, timeout_ns);
+    const bool waits = x->trace && timeout_ns && !landed(x);
+    const int64_t begun = exchange_trace_now(x);
+    const int on = waits ? exchange_trace_missing(x) : TRACE_NOBODY;
+    err = x->comm->has_lock ? wait_shared(x, timeout_ns) : wait_locked(x, timeout_ns);
+    if (waits)
+        exchange_trace_waited(x, begun, on, false);
+    return err;
 }
 
 bool weft_exchange_over(const weft_exchange *x)
@@ -529,6 +546,7 @@ static void free_locked(weft_exchange *x)
     else if (!err)
         drain(x);
     comm_task_remove(c, &x->task);
+    exchange_trace_close(x);
     exchange_put_leave(x);
     exchange_failure(x);
     exchange_put_drop(x);

@@ -4,6 +4,7 @@
  *   exchange_put.c    what goes: frames, the queue behind a pipe that is full, waiting for room
  *   exchange_move.c   what comes, and when a round is complete
  *   exchange_watch.c  which ranks are waited for, and which of them will not come
+ *   exchange_trace.c  what is recorded of all that, if there is a trace
  *   message.c         messages that came; pipe.h what they go through
  *
  * A message is a head and a stream of bytes: its metadata and then its payload. The stream is cut into frames; a small
@@ -72,6 +73,7 @@ struct weft_exchange {
     struct exchange_out *outs; /* in the order of pipes.outs */
     struct exchange_in *ins;
     struct message_pool *pool;
+    struct exchange_trace *trace; /* of exchange_trace.h; NULL: nobody asked for one */
     void *(*buffer)(void *arg, int from, const void *meta, size_t meta_bytes, size_t bytes);
     void *buffer_arg;
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "comm/lock.h"
-#include "exchange/exchange.h"
+#include "exchange/exchange_trace.h"
 
 /* ---- receiving ---- */
 
@@ -110,6 +110,8 @@ static bool receive_frame(weft_exchange *x, struct exchange_in *in, struct batch
 /* With the lock. */
 static void deliver(weft_exchange *x, struct exchange_in *in, const struct batch *b)
 {
+    for (const struct message *m = x->trace ? b->first : NULL; m; m = m->next)
+        exchange_trace_received(x, in, m);
     *in->last = b->first;
     in->last = b->last;
     x->received += b->n;
@@ -235,6 +237,8 @@ bool exchange_move_pass(struct comm_task *t, bool idle)
     /* Acquire: pairs with finish. After finish only this thread changes what is_complete looks at. */
     bool complete = atomic_load_explicit(&x->state, memory_order_acquire) == EXCHANGE_FLYING && is_complete(x);
     atomic_flag_clear_explicit(&x->moving, memory_order_release);
+    if (x->trace)
+        exchange_trace_pass(x);
     if (complete)
         exchange_complete(x, 0);
     return moved || complete;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "comm/lock.h"
-#include "exchange/exchange.h"
+#include "exchange/exchange_trace.h"
 
 #define YIELDS 20
 #define NAP_NS 50000
@@ -335,10 +335,14 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
             return err;
         pthread_mutex_lock(&x->lock);
         err = exchange_begin(x, call);
+        int64_t at = exchange_trace_now(x);
         if (!err)
             err = put(x, out, &s, &end);
-        if (!err && end != PUT_NO_ROOM)
+        if (!err && end != PUT_NO_ROOM) {
             count(x, out, &s);
+            if (x->trace)
+                exchange_trace_sent(x, out, &s.head, at);
+        }
         pthread_mutex_unlock(&x->lock);
         /* The reader may have called a sleeping thread about room before this message was queued. */
         if (end == PUT_QUEUED)
@@ -346,6 +350,7 @@ int exchange_put(weft_exchange *x, int to, uint32_t tag, const weft_message *m, 
         if (err || end != PUT_NO_ROOM)
             return err;
         err = wait_for_room(x, cost_of(&s), call);
+        exchange_trace_waited(x, at, to, true);
         if (err)
             return err;
     }

@@ -241,9 +241,11 @@ int pipes_open(struct pipes *p, weft_comm *c, const int *from, int nfrom, const 
     if (!err)
         err = prepare(p, from, nfrom, to, nto);
     struct core_vote vote = {.call = COMM_EXCHANGE, .place = p->place, .note = votes, .code = err};
+    trace_clock_listen(c);
     err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err) {
         err = connect_ranks(p, meeting);
+        trace_clock_align(c);
         vote = (struct core_vote){.call = COMM_EXCHANGE_DONE, .object = meeting, .code = err};
         err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "memory/add.h"
 #include "window/remote.h"
+#include "window/window_trace.h"
 
 static bool is_put(const struct remote_mail *m)
 {
@@ -103,10 +104,15 @@ static void do_it(struct remote *r, struct remote_peer *p, const struct remote_m
         break;
     case REMOTE_ADD: memory_add(to, bytes, (int)m->dtype, m->value / weft_dtype_size((int)m->dtype)); break;
     case REMOTE_TURN: window_head_turn(w, me, p->rank, m->value); break;
-    case REMOTE_SET: window_head_notify(w, me, m->signal, WEFT_NOTIFY_SET, m->value); break;
-    default: window_head_notify(w, me, m->signal, WEFT_NOTIFY_ADD, m->value); break;
+    default: {
+        const int64_t begun = window_trace_begin(w);
+        enum weft_notify how = m->kind == REMOTE_SET ? WEFT_NOTIFY_SET : WEFT_NOTIFY_ADD;
+        uint64_t got = window_head_notify(w, me, m->signal, how, m->value);
+        window_trace_notified(w, begun, me, m->signal, got, p->rank);
+    }
     }
     p->done++;
+    window_trace_op(w, p->rank, p->done, m->kind, is_put(m) ? m->value : 0, false);
     p->owes |= is_put(m);
 }
 

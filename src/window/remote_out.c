@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "window/remote.h"
+#include "window/window_trace.h"
 
 /* ---- what is on its way ---- */
 
@@ -140,6 +141,8 @@ static bool have_gone(void *arg)
 static int post_op(struct remote *r, struct remote_peer *p, const struct remote_mail *m, size_t n, bool put)
 {
     p->puts[p->sent++ % REMOTE_OPS] = put ? ++r->puts : 0;
+    if (r->comm->trace)
+        window_trace_op(remote_window(r, m), p->rank, p->sent, m->kind, put ? m->value : 0, true);
     return remote_peer_post(r, p->rank, m, n);
 }
 
@@ -252,8 +255,12 @@ static void go(struct remote *r, const struct remote_release *e)
         break;
     case REMOTE_FREED: part(r, w); break;
     case REMOTE_TURN: window_head_turn(w, e->rank, c->rank, e->value); break;
-    default:
-        window_head_notify(w, e->rank, e->signal, e->kind == REMOTE_SET ? WEFT_NOTIFY_SET : WEFT_NOTIFY_ADD, e->value);
+    default: {
+        const int64_t begun = window_trace_begin(w);
+        enum weft_notify how = e->kind == REMOTE_SET ? WEFT_NOTIFY_SET : WEFT_NOTIFY_ADD;
+        uint64_t got = window_head_notify(w, e->rank, e->signal, how, e->value);
+        window_trace_notified(w, begun, e->rank, e->signal, got, c->rank);
+    }
     }
 }
 

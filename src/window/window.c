@@ -37,6 +37,7 @@
 #include "memory/add.h"
 #include "window/remote.h"
 #include "window/window_device.h"
+#include "window/window_trace.h"
 
 #define MOST ((uint64_t)1 << 62) /* bytes of a window on one rank */
 
@@ -233,9 +234,11 @@ static int prepare(weft_comm *c, const weft_buffer *buffers, size_t n, int signa
     w->deferred = malloc(sizeof *w->deferred);
     if (!w->buffers || !w->heads || !w->data || !w->turns || !w->with || !w->deferred)
         return error_nomem();
-    if (remote_wide(c) && (err = prepare_remote(w)))
-        return err;
-    return build(w, buffers, place);
+    if (remote_wide(c))
+        err = prepare_remote(w);
+    if (!err)
+        err = window_trace_make(w);
+    return err ? err : build(w, buffers, place);
 }
 
 /* Did this rank ask for the same as rank 0? */
@@ -309,7 +312,7 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
     if (c->in_callback)
         return error_set(WEFT_EBUSY, "weft_window_open: not inside a callback");
     weft_window *w = NULL;
-    uint64_t place = 0, meeting;
+    uint64_t place = 0, meeting = 0;
     int err = c->transport->can.loads
                   ? prepare(c, buffers, n, signals, &w, &place)
                   : error_set(WEFT_EUNSUPPORTED, "weft_window_open: ranks of %s: cannot reach each other's memory",
@@ -317,9 +320,12 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
     struct core_vote vote = {.call = COMM_WINDOW, .place = place, .code = err};
     if (!err && w->remote)
         vote.digest = w->remote->digest;
+    trace_clock_listen(c);
     err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
+    const uint64_t made = meeting;
     if (!err) {
         err = connect_ranks(w, meeting);
+        trace_clock_align(c);
         vote = (struct core_vote){.call = COMM_WINDOW_DONE, .object = meeting, .code = err};
         err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }
@@ -327,6 +333,7 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
         discard(w);
         return err;
     }
+    window_trace_open(w, made);
     comm_hold(c);
     *out = w;
     return 0;
@@ -426,12 +433,15 @@ int weft_window_put(weft_window *w, int buffer, int rank, int64_t offset, const 
     if (err || !count)
         return err;
     const struct window_buffer *b = &w->buffers[buffer];
+    const int64_t begun = window_trace_begin(w);
     if (b->on_device)
-        return window_device_put(w, rank, b, offset, src, count);
-    if (!w->data[rank])
-        return put_remote(w, b, rank, offset, src, count, 0);
-    memmove(w->data[rank] + b->at + (size_t)offset * b->size, src, (size_t)count * b->size);
-    return 0;
+        err = window_device_put(w, rank, b, offset, src, count);
+    else if (!w->data[rank])
+        err = put_remote(w, b, rank, offset, src, count, 0);
+    else
+        memmove(w->data[rank] + b->at + (size_t)offset * b->size, src, (size_t)count * b->size);
+    window_trace_put(w, begun, rank, buffer, count * (int64_t)b->size, false);
+    return err;
 }
 
 int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, const void *src, int64_t count)
@@ -443,12 +453,15 @@ int weft_window_put_add(weft_window *w, int buffer, int rank, int64_t offset, co
     if (!dtype_foldable(WEFT_SUM, b->dtype))
         return error_set(WEFT_EINVAL, "weft_window_put_add: buffer '%s' is %s, which cannot be added", b->name,
                          weft_dtype_name(b->dtype));
+    const int64_t begun = window_trace_begin(w);
     if (b->on_device)
-        return window_device_add(w, rank, b, offset, src, count);
-    if (!w->data[rank])
-        return put_remote(w, b, rank, offset, src, count, b->dtype);
-    memory_add(w->data[rank] + b->at + (size_t)offset * b->size, src, b->dtype, (size_t)count);
-    return 0;
+        err = window_device_add(w, rank, b, offset, src, count);
+    else if (!w->data[rank])
+        err = put_remote(w, b, rank, offset, src, count, b->dtype);
+    else
+        memory_add(w->data[rank] + b->at + (size_t)offset * b->size, src, b->dtype, (size_t)count);
+    window_trace_put(w, begun, rank, buffer, count * (int64_t)b->size, true);
+    return err;
 }
 
 /* ---- the end ---- */
@@ -461,6 +474,7 @@ void weft_window_close(weft_window *w)
     struct error_text kept;
     error_keep(&kept);
     struct comm_family *f = comm_enter(c);
+    window_trace_close(w);
     if (w->remote) {
         remote_free(w);
     } else {

@@ -6,6 +6,7 @@
 #define WEFT_WINDOW_WINDOW_H
 #include "base/arena.h"
 #include "comm/comm.h"
+#include "comm/task.h"
 #include "device/device.h"
 
 #define WINDOW_PAGE 4096 /* the least alignment of a rank's mapping */
@@ -53,6 +54,7 @@ struct window_buffer {
 };
 
 struct weft_window {
+    struct comm_task task; /* first member; listed for the trace alone */
     weft_comm *comm;
     struct arena arena; /* memory of all members below */
     int n, signals;
@@ -62,6 +64,7 @@ struct weft_window {
     int chair; /* the rank whose head counts barriers of the group: rank 0, or the first rank of the host */
     struct window_remote *remote;   /* of remote.h; NULL: all ranks share memory */
     struct window_device *device;   /* of window_device.h; NULL: no buffer is on a device */
+    struct window_trace *trace;     /* of window_trace.h; NULL: nobody asked for one */
     struct comm_deferred *deferred; /* for the deferred free, allocated early so that close cannot fail */
     unsigned polls;
 
@@ -92,8 +95,9 @@ static inline _Atomic unsigned char *window_let_go(struct window_head *h)
 
 /* ---- window_head.c ---- */
 
-/* These write to the head of a rank on this host: its signal; and, at rank `at`, the turn of rank `of`. */
-void window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
+/* These write to the head of a rank on this host: its signal, of which the new value is returned; and, at rank `at`,
+ * the turn of rank `of`. */
+uint64_t window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value);
 void window_head_turn(weft_window *w, int at, int of, uint64_t value);
 
 void window_head_end(weft_window *w); /* frees all memory of a window that no list has any more */

@@ -4,17 +4,18 @@
 #include "window/remote.h"
 #include "window/window_device.h"
 
-void window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
+uint64_t window_head_notify(weft_window *w, int rank, uint32_t signal, enum weft_notify how, uint64_t value)
 {
     struct core_group *g = w->comm->group;
     _Atomic uint64_t *word = &window_signals(w->heads[rank])[signal].value;
     if (how == WEFT_NOTIFY_SET) {
         core_signal(g, rank, word, value);
-        return;
+        return value;
     }
     /* seq_cst: pairs with the load in compares, and with core_arm as in core_signal. */
-    atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
+    uint64_t before = atomic_fetch_add_explicit(word, value, memory_order_seq_cst);
     core_ring(g, rank);
+    return before + value;
 }
 
 void window_head_turn(weft_window *w, int at, int of, uint64_t value)

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "comm/lock.h"
 #include "window/remote.h"
+#include "window/window_trace.h"
 
 /* Returns 0 if a wait can still end, otherwise an error. Called when a beat has passed. */
 typedef int lost_check(void *arg);
@@ -136,10 +137,14 @@ int weft_window_notify(weft_window *w, int rank, int signal, enum weft_notify ho
         return err;
     if (how != WEFT_NOTIFY_SET && how != WEFT_NOTIFY_ADD)
         return error_set(WEFT_EINVAL, "weft_window_notify: there is no way %d to notify", (int)how);
-    if (w->remote && rank != c->rank)
-        return release(w, rank, how == WEFT_NOTIFY_SET ? REMOTE_SET : REMOTE_PLUS, (uint32_t)signal, value);
-    window_head_notify(w, rank, (uint32_t)signal, how, value);
-    return 0;
+    const int64_t begun = window_trace_begin(w);
+    const bool later = w->remote && rank != c->rank;
+    if (later)
+        err = release(w, rank, how == WEFT_NOTIFY_SET ? REMOTE_SET : REMOTE_PLUS, (uint32_t)signal, value);
+    else
+        value = window_head_notify(w, rank, (uint32_t)signal, how, value);
+    window_trace_notify(w, begun, rank, (uint32_t)signal, value, !later);
+    return err;
 }
 
 static const char *const compare_names[] = {NULL, "==", "!=", ">=", ">", "<=", "<"};
@@ -204,7 +209,10 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
         return err;
     struct window_head *mine = w->heads[w->comm->rank];
     struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value, 0};
+    const int64_t begun = window_trace_begin(w);
     err = wait_until(w, compares, signal_lost, &s, timeout_ns);
+    if (w->trace && (!err || timeout_ns)) /* a poll in vain is nothing that happened */
+        window_trace_wait(w, begun, (uint32_t)signal, atomic_load_explicit(s.word, memory_order_seq_cst), err != 0);
     if (err != COMM_LATE)
         return err;
     err = error_set(WEFT_ETIMEOUT, "weft_window_wait: time ran out: signal %d is %llu, waiting for %s %llu", signal,
@@ -331,7 +339,10 @@ static void flush(weft_comm *c)
 static int barrier_wait(struct barrier *b, int64_t timeout_ns)
 {
     weft_window *w = b->w;
+    const int64_t begun = window_trace_begin(w);
     int err = wait_until(w, all_came, barrier_lost, b, timeout_ns);
+    if (!err || timeout_ns)
+        window_trace_barrier(w, begun, b->group ? -1 : w->nwith, err != 0);
     if (err == COMM_LATE) {
         err = barrier_late(b);
         if (timeout_ns)

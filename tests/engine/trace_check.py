@@ -11,12 +11,18 @@ import sys
 PHASES = {"X": {"ts", "dur", "pid", "tid", "name", "cat", "args"}, "M": {"name", "pid", "args"},
           "s": {"ts", "pid", "tid", "name", "cat", "id"}, "f": {"ts", "pid", "tid", "name", "cat", "id", "bp"}}
 METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name"}
-NAMES = {"run", "wait", "send", "receive", "copy", "reduce", "met"}
+NAMES = {"run", "wait", "send", "receive", "copy", "reduce", "met", "put", "put_add", "notify", "barrier", "round"}
+FACTS = {"exec": {"run", "message", "bytes", "way", "tensor"}, "window": {"message", "bytes", "call"}, "exchange": {"round", "message", "bytes"}}
 faults = []
 
 
 def ns(us):
     return round(us * 1000)
+
+
+def kind_of(args):
+    """What the event is of."""
+    return next((k for k in FACTS if k in args), None)
 
 
 def check_event(e):
@@ -40,7 +46,10 @@ def check_event(e):
     if e["ph"] == "f" and e["bp"] != "e":
         faults.append(f"an arrow that does not end in the slice around it: {e}")
     args = e.get("args", {})
-    if e.get("name") in ("send", "receive") and not {"exec", "run", "message", "bytes", "way", "tensor"} <= args.keys():
+    kind = kind_of(args)
+    if e.get("ph") == "X" and e["name"] != "met" and kind is None:
+        faults.append(f"an event of nothing: {e}")
+    if e.get("name") in ("send", "receive") and not FACTS.get(kind, {"?"}) <= args.keys():
         faults.append(f"a message without its facts: {e}")
     if e.get("name") == "wait" and "for" not in args:
         faults.append(f"a wait for nobody knows whom: {e}")
@@ -60,15 +69,26 @@ def check_nesting(events):
             if open_until and begin - length > open_until[-1][0]:
                 faults.append(f"two slices of a track cross: {open_until[-1][1]} and {e}")
             open_until.append((begin - length, e))
-            runs = [o for _, o in open_until if o["name"] == "run"]
-            if e["name"] not in ("run", "met") and (not runs or runs[0]["args"]["run"] != e["args"]["run"]):
-                faults.append(f"an event outside of its run: {e}")
+            whole = {"exec": "run", "exchange": "round"}.get(kind_of(e["args"]))
+            runs = [o for _, o in open_until if o["name"] == whole]
+            if whole and e["name"] != whole and (not runs or runs[0]["args"][whole] != e["args"][whole]):
+                faults.append(f"an event outside of its {whole}: {e}")
     for e in events:
         if e["ph"] not in "sf":
             continue
-        at, name = ns(e["ts"]), "send" if e["ph"] == "s" else "receive"
+        at, name = ns(e["ts"]), {"message": ("send", "receive"), "signal": ("notify", "wait")}[e["name"]][e["ph"] == "f"]
         if not any(b <= at <= b - n and x["name"] == name for b, n, x in tracks[e["pid"], e["tid"]]):
             faults.append(f"an arrow without its message: {e}")
+
+
+def check_signals(events):
+    """A wait that a notify ended began nowhere else; nobody need wait for a notify."""
+    begins = {e["id"]: e["ts"] for e in events if e["ph"] == "s"}
+    ends = [e for e in events if e["ph"] == "f"]
+    for e in ends:
+        if e["id"] not in begins or begins[e["id"]] > e["ts"]:
+            faults.append(f"a signal that nobody notified, or too late: {e}")
+    return len(ends)
 
 
 def check_arrows(events, backwards):
@@ -87,7 +107,8 @@ def check_arrows(events, backwards):
         if e["ph"] == "X" and e["name"] in ("send", "receive"):
             a, peer = e["args"], "to" if e["name"] == "send" else "from"
             pair = (e["pid"], a["to"]) if peer == "to" else (a["from"], e["pid"])
-            key = (a["exec"], a["run"], *pair, a["message"])
+            kind = kind_of(a)
+            key = (kind, a[kind], a.get("run", a.get("round", 0)), *pair, a["message"])
             sends.setdefault(key, {}).setdefault(e["name"], a)
     for key, both in sends.items():
         if set(both) != {"send", "receive"} or both["send"]["bytes"] != both["receive"]["bytes"]:
@@ -120,11 +141,14 @@ def main(argv):
         events += mine
     if not faults:
         check_nesting(events)
+    signals = [e for e in events if e["ph"] in "sf" and e["name"] == "signal"]
+    events = [e for e in events if e["ph"] not in "sf" or e["name"] != "signal"]
     arrows = check_arrows(events, 0) if not faults and not dropped else 0
+    ended = check_signals(signals) if not faults and not dropped else 0
     if ranks and {e["pid"] for e in events} != set(range(ranks)):
         faults.append(f"not all of {ranks} ranks are here")
     names = collections.Counter(e["name"] for e in events if e["ph"] == "X")
-    print(f"{len(files)} files, {arrows} arrows, dropped {dropped},", ", ".join(f"{k} {v}" for k, v in sorted(names.items())))
+    print(f"{len(files)} files, {arrows} arrows, {ended} signals, dropped {dropped},", ", ".join(f"{k} {v}" for k, v in sorted(names.items())))
     for fault in faults[:10]:
         print("FAULT:", fault)
     return 1 if faults else 0

@@ -1,9 +1,12 @@
-/* Ranks of a job that is traced or measured, for trace_test.sh and metrics_test.sh: trace_ranks RUNS [THREADS]. Each
- * rank binds a small reshard of a tensor with a long name, a large one with messages of 64 KiB and a sum, and runs each
- * RUNS times. With THREADS the ranks are threads of this process; otherwise this is one rank of a job. With
- * WEFT_TEST_LATE rank 1 comes so many milliseconds late to the first run of the large one. */
+/* Ranks of a job that is traced or measured, for trace_test.sh and metrics_test.sh: trace_ranks RUNS [THREADS [calls]].
+ * Each rank binds a small reshard of a tensor with a long name, a large one with messages of 64 KiB and a sum, and runs
+ * each RUNS times. With THREADS the ranks are threads of this process; otherwise this is one rank of a job. With
+ * WEFT_TEST_LATE rank 1 comes so many milliseconds late to the first run of the large one. With `calls` the ranks use a
+ * window and an exchange instead: in each of RUNS turns a rank puts 1000 bytes to the next one, adds 40 bytes there,
+ * notifies it and waits for the one before; then all meet; then it sends all others 24 bytes and 100,000 bytes. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +17,7 @@
 #define SIDE 512 /* of the large matrix */
 
 static int runs, nthreads;
+static bool calls;
 
 struct rank {
     int rank, err;
@@ -110,6 +114,46 @@ static int move(weft_comm *c, struct rank *r, const char *name, const char *from
     return err;
 }
 
+static int use_window(weft_comm *c, const struct rank *r)
+{
+    int me = weft_comm_rank(c), size = weft_comm_size(c), next = (me + 1) % size;
+    const weft_buffer buffers[] = {WEFT_BUFFER("put here", WEFT_U8, 4000), WEFT_BUFFER("sums", WEFT_F32, 10)};
+    weft_window *w = NULL;
+    int err = weft_window_open(c, buffers, 2, 3, &w);
+    for (int i = 0; i < runs && !err; i++) {
+        err = weft_window_put(w, 0, next, 0, r->src, 1000);
+        err = err ? err : weft_window_put_add(w, 1, next, 0, r->src, 10);
+        err = err ? err : weft_window_notify(w, next, 2, WEFT_NOTIFY_ADD, 1);
+        err = err ? err : weft_window_wait(w, 2, WEFT_GE, (uint64_t)i + 1, WEFT_DEADLINE);
+        err = err ? err : weft_window_barrier(w, WEFT_DEADLINE);
+    }
+    weft_window_close(w);
+    return err;
+}
+
+static int use_exchange(weft_comm *c, const struct rank *r)
+{
+    int me = weft_comm_rank(c), n = 0, others[8];
+    for (int i = 0; i < weft_comm_size(c); i++)
+        if (i != me)
+            others[n++] = i;
+    weft_exchange *x = NULL;
+    int err = weft_exchange_open(c, others, (size_t)n, others, (size_t)n, NULL, &x);
+    for (int i = 0; i < runs && !err; i++) {
+        for (int k = 0; k < n && !err; k++) {
+            err = weft_exchange_put(x, others[k], "8 bytes", 8, r->src, 16);
+            err = err ? err : weft_exchange_put(x, others[k], NULL, 0, r->src, 100000);
+        }
+        err = err ? err : weft_exchange_finish(x, false);
+        err = err ? err : weft_exchange_wait(x, WEFT_DEADLINE);
+        weft_message *m;
+        while (!err && !(err = weft_exchange_take(x, -1, &m)) && m)
+            weft_message_free(m);
+    }
+    weft_exchange_close(x);
+    return err;
+}
+
 static void *rank_main(void *arg)
 {
     struct rank *r = arg;
@@ -123,6 +167,11 @@ static void *rank_main(void *arg)
     int err = r->src && r->dst ? weft_comm_open(nthreads ? url : NULL, nthreads ? &opts : NULL, &c) : WEFT_ENOMEM;
     if (err) {
         r->err = complain("open", err);
+    } else if (calls) {
+        err = use_window(c, r);
+        err = err ? err : use_exchange(c, r);
+        r->err = err ? complain("calls", err) : 0;
+        weft_comm_close(c);
     } else {
         char name[3000]; /* longer than what a trace keeps of it, and each letter is two there */
         memset(name, '"', sizeof name - 1);
@@ -148,6 +197,7 @@ int main(int argc, char **argv)
     int failed = 0;
     runs = argc > 1 ? atoi(argv[1]) : 1;
     nthreads = argc > 2 ? atoi(argv[2]) : 0;
+    calls = argc > 3;
     if (nthreads < 0 || nthreads > 8)
         return 2;
     for (int i = 0; i < nthreads; i++) {

@@ -27,16 +27,16 @@ merged()
 
 fresh
 WEFT_TRACE=$work/files "$program" 3 3 || complain "three threads"
-check 3 "^3 files, [1-9][0-9]* arrows, dropped 0" "run 27,"
+check 3 "^3 files, [1-9][0-9]* arrows, 0 signals, dropped 0" "run 27,"
 
 for on in shm: tcp:; do
     fresh
     WEFT_TRACE=$work/files "$WEFT_BIN" run -n 4 --on $on "$program" 4 || complain "four ranks on $on"
-    check 4 "^4 files, [1-9][0-9]* arrows, dropped 0" "run 48,"
+    check 4 "^4 files, [1-9][0-9]* arrows, 0 signals, dropped 0" "run 48,"
 done
 # The merged file, the runs of three plans on four ranks, and what the simulation says of them.
 "$WEFT_BIN" trace "$work/files" --out "$work/all.json" --sim --json >"$work/json" || complain "weft trace"
-merged 4 "arrows, dropped 0"
+merged 4 "arrows, 0 signals, dropped 0"
 python3 - "$work/json" <<'END' || failed=1
 import json, sys
 r = json.load(open(sys.argv[1]))
@@ -49,6 +49,42 @@ for x in r["execs"]:
 ok or sys.exit(f"FAILED: {r}")
 END
 [ "$(find "$work/files" -name 'weft-plan-*.plan' | wc -l)" = 3 ] || complain "the plans of three execs are not there"
+
+# Windows and exchanges: every put, notify, wait, round and message, on threads, processes, and between two played hosts, where each
+# operation of a window is a message, too. A wait is ended by one notify, unless two came before the rank looked.
+calls() # RANKS TEXT...: the files, and what weft trace counts in them
+{
+    local ranks=$1
+    check "$@"
+    "$WEFT_BIN" trace "$work/files" --out "$work/all.json" --json >"$work/json" || complain "weft trace"
+    python3 - "$work/json" "$ranks" <<'END' || failed=1
+import json, sys
+r, n, turns = json.load(open(sys.argv[1])), int(sys.argv[2]), 4
+w, x = r["windows"], r["exchanges"]
+ok = len(w) == len(x) == 1 and not r["execs"] and r["messages_with_one_end"] == 0
+ok = ok and (w[0]["puts"], w[0]["bytes"], w[0]["notifies"], w[0]["waits"], w[0]["barriers"]) == (2 * n * turns, 1040 * n * turns, n * turns, n * turns, n * turns)
+ok = ok and (x[0]["rounds"], x[0]["messages"], x[0]["bytes"]) == (turns, 2 * n * (n - 1) * turns, 100024 * n * (n - 1) * turns) and x[0]["median_ns"] > 0
+ok = ok and 0 < r["signals"] <= n * turns and r["messages"] == x[0]["messages"] + w[0]["between_hosts"]
+ok = ok and all(s.get("for") in (None, *range(n)) and s["for"] != s["rank"] for s in r["waits"] if "window" in s or "exchange" in s)
+ok or sys.exit(f"FAILED: {r}")
+END
+}
+fresh
+WEFT_TRACE=$work/files "$program" 4 3 calls || complain "windows and exchanges of three threads"
+calls 3 "^3 files, 48 arrows, [1-9][0-9]* signals, dropped 0" "barrier 12," "notify 12, put 12, put_add 12, receive 48, round 12, send 48"
+merged 3 "arrows, [1-9][0-9]* signals, dropped 0"
+fresh
+WEFT_TRACE=$work/files "$WEFT_BIN" run -n 4 "$program" 4 0 calls || complain "windows and exchanges of four ranks"
+calls 4 "^4 files, 96 arrows, [1-9][0-9]* signals, dropped 0"
+fresh
+mkdir "$work/calls"
+for r in 0 1 2; do
+    env WEFT_RANK=$r WEFT_SIZE=3 WEFT_URL="auto:calls-$$" WEFT_WIRE=tcp WEFT_AT="file:$work/calls" WEFT_HOST="h$((r > 0))" \
+        WEFT_TRACE="$work/files" "$program" 4 0 calls &
+    ranks[r]=$!
+done
+for r in 0 1 2; do wait "${ranks[r]}" || complain "rank $r of windows and exchanges of two hosts"; done
+calls 3 "^3 files, 72 arrows, [1-9][0-9]* signals, dropped 0"
 
 # A rank that comes late is the one that the others wait for. On a busy machine these may come later still: then once more, and longer.
 for late in 100 300 1000 3000 9000; do

@@ -289,8 +289,12 @@ static int read_event(struct trace_files *t, int i, const struct json_value *v, 
         s->exec = trace_files_int(t, s, "exec", -1);
         s->run = trace_files_int(t, s, "run", -1);
     } else if (!strcmp(ph, "s") || !strcmp(ph, "f")) {
-        t->arrows[t->narrows++] =
-            (struct trace_arrow){.id = text_of(&l, v, "id"), .file = i, .event = v, .at = at, .ends = !strcmp(ph, "f")};
+        t->arrows[t->narrows++] = (struct trace_arrow){.id = text_of(&l, v, "id"),
+                                                       .file = i,
+                                                       .event = v,
+                                                       .at = at,
+                                                       .ends = !strcmp(ph, "f"),
+                                                       .signal = !strcmp(text_of(&l, v, "name"), "signal")};
     } else {
         wrong(&l, "ph");
     }
@@ -311,6 +315,9 @@ static int by_id(const void *a, const void *b)
 {
     const struct trace_arrow *x = a, *y = b;
     int order = strcmp(x->id, y->id);
+    /* A signal may get the same value again. Both of its ends are on one host, so that the clock tells them apart. */
+    if (!order && x->signal && y->signal)
+        order = (x->at > y->at) - (x->at < y->at);
     return order ? order : x->ends - y->ends;
 }
 
@@ -327,10 +334,13 @@ static void pair(struct trace_files *t)
     for (size_t i = 0; i < t->narrows; i++) {
         struct trace_arrow *a = &t->arrows[i], *b = i + 1 < t->narrows ? a + 1 : NULL;
         if (!b || a->ends || !b->ends || strcmp(a->id, b->id)) {
-            t->unpaired++;
+            t->unpaired += !a->signal; /* nobody need wait for a signal */
             continue;
         }
         a->paired = b->paired = true;
+        a->other = b->file;
+        b->other = a->file;
+        t->signals += a->signal;
         t->backwards += b->at < a->at;
         i++;
     }

@@ -48,7 +48,9 @@ struct trace_arrow {
     const struct json_value *event;
     int64_t at;
     bool ends;
+    bool signal; /* from a notify to the wait that it ended; otherwise from a send to its receive */
     bool paired; /* its other end is there, too; those without are dropped */
+    int other;   /* the file with the other end */
 };
 
 struct trace_files {
@@ -60,7 +62,8 @@ struct trace_files {
     size_t nslices;
     struct trace_arrow *arrows;
     size_t narrows;             /* ends */
-    size_t unpaired, backwards; /* backwards: arrows that end before they begin, because of the clocks */
+    size_t signals;             /* arrows that are of signals */
+    size_t unpaired, backwards; /* of messages; backwards: arrows that end before they begin, because of the clocks */
     int64_t begin;              /* of all */
 };
 
