@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/nvtx.h"
 #include "base/sized.h"
 #include "comm/again.h"
 #include "comm/environment.h"
@@ -62,6 +63,7 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
                 struct comm_family *f)
 {
     c->transport = l->transport;
+    c->profiled = nvtx_open();
     c->link = l;
     c->group = l->group;
     c->rank = l->rank;

@@ -115,6 +115,7 @@ struct weft_comm {
     bool tainted;                 /* a sibling had failed when it was closed */
     void (*forget)(weft_comm *c); /* of src/collective: closes what is in `kept`, before the comm is closed */
     struct trace *trace;          /* NULL: nobody asked for one */
+    bool profiled;                /* a profiler is attached (base/nvtx.h) */
     struct metrics metrics;
     struct flight_recorder flight;
 };

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/nvtx.h"
 #include "comm/ballot.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
@@ -134,7 +135,11 @@ int meeting_agree(weft_comm *c, struct core_vote *vote, int64_t deadline_ns, uin
     flight_meets(&c->flight, vote->call, m.number, vote->digest);
     if (c->trace)
         trace_meets(c->trace);
+    if (c->profiled)
+        nvtx_push(names_call(vote->call));
     err = wait_for(c, &m, core_now() + deadline_ns, names_call(vote->call));
+    if (c->profiled)
+        nvtx_pop();
     if (err == COMM_LATE) {
         struct comm_names names;
         err = comm_fail(c, WEFT_ETIMEOUT, "%s: %s did not take part within %lld ms", names_call(vote->call),
@@ -201,7 +206,11 @@ int weft_comm_barrier(weft_comm *c, int64_t timeout_ns)
     if (err)
         return err;
     struct comm_family *f = comm_enter(c);
+    if (c->profiled)
+        nvtx_push("weft_comm_barrier");
     err = barrier(c, timeout_ns);
+    if (c->profiled)
+        nvtx_pop();
     comm_leave(f);
     return err;
 }

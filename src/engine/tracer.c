@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/nvtx.h"
 #include "engine/way.h"
 #include "engine/ways/way_wire.h"
 
@@ -18,7 +19,7 @@
 struct tracer {
     struct driver driver;    /* what the program has as its driver, */
     const struct driver *of; /* and the one that drives it */
-    struct trace *to;        /* NULL: only times of runs and waits are wanted, for metrics */
+    struct trace *to;        /* NULL: only times of runs and waits are wanted, for metrics or a profiler */
     uint32_t *seen;          /* of each channel: messages of this run that were recorded */
     int64_t begun;           /* when the run began; 0: none is in flight */
     int64_t waits;           /* since when nothing has moved; 0: something has */
@@ -27,6 +28,9 @@ struct tracer {
     int64_t last;            /* no event of the run ends later, except those with lengths of their own */
     uint32_t on;             /* the channel that it waits for, */
     uint32_t message, step;  /* and the message there */
+    bool profiled;
+    uint64_t range; /* of the run, for the profiler */
+    char text[128]; /* its name there */
 };
 
 /* ---- channels ---- */
@@ -199,6 +203,8 @@ static void begin_run(weft_exec *x)
     memset(t->seen, 0, channels(x->program) * sizeof *t->seen);
     t->waits = 0;
     t->begun = t->pass_at = t->clock = core_now();
+    if (t->profiled)
+        t->range = nvtx_start(t->text);
 }
 
 static void start(weft_exec *x)
@@ -223,6 +229,8 @@ static void end_run(weft_exec *x, bool failed)
                                                   .peer = TRACE_NOBODY,
                                                   .event = EVENT_RUN,
                                                   .failed = failed};
+    if (t->begun && t->profiled)
+        nvtx_end(t->range);
     if (t->begun)
         metrics_time(&x->comm->metrics.run_times, now - t->begun);
     t->begun = 0;
@@ -352,7 +360,7 @@ static void keep_plan(const weft_exec *x)
 
 int tracer_make(weft_exec *x, struct program *p)
 {
-    if (!x->comm->trace && !x->comm->metrics.timed)
+    if (!x->comm->trace && !x->comm->metrics.timed && !x->comm->profiled)
         return 0;
     p->tracer = program_take(p, 1, sizeof *p->tracer);
     if (!p->tracer)
@@ -360,6 +368,8 @@ int tracer_make(weft_exec *x, struct program *p)
     p->tracer->seen = program_take(p, channels(p), sizeof *p->tracer->seen);
     if (!p->tracer->seen)
         return error_nomem();
+    p->tracer->profiled = x->comm->profiled;
+    snprintf(p->tracer->text, sizeof p->tracer->text, "weft run: %.40s by %.40s", x->plan->kind, x->plan->algorithm);
     p->tracer->to = x->comm->trace;
     if (!p->tracer->to)
         return 0;

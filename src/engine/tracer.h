@@ -1,4 +1,5 @@
-/* What an exec records of its runs, if its comm has a trace (comm/trace.h) or times for metrics (comm/metrics.h).
+/* What an exec records of its runs, if its comm has a trace (comm/trace.h) or times for metrics (comm/metrics.h), or if
+ * a profiler is attached (base/nvtx.h).
  *
  * Bind puts a driver in front of the chosen one: it passes every call on and looks at what has moved. So an exec
  * without a trace has no part in this, except in the pipeline, which asks once for each message and step whether
@@ -9,7 +10,7 @@
 
 struct tracer;
 
-/* At bind, before the last meeting; does nothing for a comm without a trace. */
+/* At bind, before the last meeting; does nothing if nobody asked for any of these. */
 int tracer_make(weft_exec *x, struct program *p);
 void tracer_open(struct program *p); /* the driver has been chosen */
 

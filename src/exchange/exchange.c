@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/nvtx.h"
 #include "base/sized.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
@@ -370,7 +371,12 @@ int weft_exchange_wait(weft_exchange *x, int64_t timeout_ns)
     const bool waits = x->trace && timeout_ns && !landed(x);
     const int64_t begun = exchange_trace_now(x);
     const int on = waits ? exchange_trace_missing(x) : TRACE_NOBODY;
-    err = x->comm->has_lock ? wait_shared(x, timeout_ns) : wait_locked(x, timeout_ns);
+    weft_comm *c = x->comm;
+    if (c->profiled)
+        nvtx_push("weft_exchange_wait");
+    err = c->has_lock ? wait_shared(x, timeout_ns) : wait_locked(x, timeout_ns);
+    if (c->profiled)
+        nvtx_pop();
     if (waits)
         exchange_trace_waited(x, begun, on, false);
     return err;

@@ -1,6 +1,7 @@
 /* Calls of a window that wait: signals, and barriers of the group and of neighbours. All waits make progress in the
  * comm (comm_wait). No wait lasts for ever: the comm fails if a rank that others wait for is gone. */
 #include "base/error.h"
+#include "base/nvtx.h"
 #include "comm/lock.h"
 #include "window/remote.h"
 #include "window/window_trace.h"
@@ -210,7 +211,11 @@ int weft_window_wait(weft_window *w, int signal, enum weft_compare compare, uint
     struct window_head *mine = w->heads[w->comm->rank];
     struct signal_wait s = {w, &window_signals(mine)[signal].value, signal, compare, value, 0};
     const int64_t begun = window_trace_begin(w);
+    if (w->comm->profiled)
+        nvtx_push("weft_window_wait");
     err = wait_until(w, compares, signal_lost, &s, timeout_ns);
+    if (w->comm->profiled)
+        nvtx_pop();
     if (w->trace && (!err || timeout_ns)) /* a poll in vain is nothing that happened */
         window_trace_wait(w, begun, (uint32_t)signal, atomic_load_explicit(s.word, memory_order_seq_cst), err != 0);
     if (err != COMM_LATE)
@@ -340,7 +345,11 @@ static int barrier_wait(struct barrier *b, int64_t timeout_ns)
 {
     weft_window *w = b->w;
     const int64_t begun = window_trace_begin(w);
+    if (w->comm->profiled)
+        nvtx_push(b->call);
     int err = wait_until(w, all_came, barrier_lost, b, timeout_ns);
+    if (w->comm->profiled)
+        nvtx_pop();
     if (!err || timeout_ns)
         window_trace_barrier(w, begun, b->group ? -1 : w->nwith, err != 0);
     if (err == COMM_LATE) {
