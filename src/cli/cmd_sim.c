@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "foresee/bus_scene.h"
 #include "foresee/calibrate.h"
 #include "foresee/changes.h"
 #include "foresee/models.h"
@@ -12,9 +13,11 @@
 #include "tool/args.h"
 
 struct options {
-    const char *machine, *table, *plan, *model, *from, *to, *dtype, *html;
+    const char *machine, *table, *plan, *model, *from, *to, *dtype, *html, *delta;
     struct scene_how how;
-    bool json, svg, machines, show, calibrate, what_if, apart;
+    int64_t bus;    /* subscribers; 0: no bus */
+    double changed; /* part of the elements; negative: no deltas */
+    bool json, svg, machines, show, calibrate, what_if, apart, no_peers;
 };
 
 static int list(void)
@@ -63,6 +66,40 @@ static void print(const struct options *o, const char *src, const char *dst, con
     json_write_close(&j, '}');
 }
 
+static int read_scene(const struct options *o, const char *src, const char *dst, struct scene *s, struct failure *why)
+{
+    return o->table   ? scene_table(s, o->table, why)
+           : o->plan  ? scene_plan(s, o->plan, why)
+           : o->model ? models_add(s, o->model, o->from, o->to, o->dtype ? o->dtype : "bf16", why)
+                      : scene_add(s, src, dst, why);
+}
+
+static int simulate_bus(const struct options *o, const char *src, const char *dst, struct failure *why)
+{
+    struct scene s = {0};
+    struct bus_scene_run r;
+    struct bus_scene_how how = {.subscribers = (int)o->bus, .peers = !o->no_peers, .changed = o->changed};
+    int code = machine_file_open(o->machine, &how.machine, why);
+    if (!code)
+        code = read_scene(o, src, dst, &s, why);
+    if (!code)
+        code = bus_scene_simulate(&s, &how, &r, why);
+    if (!code && o->json) {
+        struct json j = {.to = stdout};
+        json_write_open(&j, NULL, '{', false);
+        json_write_int(&j, "tensors", (int64_t)s.tensors);
+        bus_scene_json(&j, &r);
+        json_write_close(&j, '}');
+    } else if (!code) {
+        printf("%-18s%zu\n", "tensors", s.tensors);
+        bus_scene_print(stdout, &r);
+    }
+    if (!code)
+        bus_scene_free(&r);
+    scene_free(&s);
+    return code;
+}
+
 static int simulate(struct options *o, const char *src, const char *dst, struct failure *why)
 {
     struct scene s = {.apart = o->apart};
@@ -70,10 +107,7 @@ static int simulate(struct options *o, const char *src, const char *dst, struct 
     struct changes c = {0};
     int code = machine_file_open(o->machine, &o->how.machine, why);
     if (!code)
-        code = o->table   ? scene_table(&s, o->table, why)
-               : o->plan  ? scene_plan(&s, o->plan, why)
-               : o->model ? models_add(&s, o->model, o->from, o->to, o->dtype ? o->dtype : "bf16", why)
-                          : scene_add(&s, src, dst, why);
+        code = read_scene(o, src, dst, &s, why);
     if (!code)
         code = scene_simulate(&s, &o->how, &r, why);
     if (!code && o->what_if)
@@ -88,6 +122,21 @@ static int simulate(struct options *o, const char *src, const char *dst, struct 
     scene_run_free(&r);
     scene_free(&s);
     return code;
+}
+
+/* --delta PERCENT, and what does not go together with --bus; NULL: all is well. */
+static const char *check_bus(struct options *o)
+{
+    char *end = NULL;
+    double percent = o->delta ? strtod(o->delta, &end) : 0;
+    if (o->delta && (end == o->delta || *end || !(percent >= 0 && percent <= 100)))
+        return "--delta needs the percentage of elements that change, from 0 to 100";
+    o->changed = o->delta ? percent / 100 : -1;
+    if (!o->bus && (o->delta || o->no_peers))
+        return "--delta and --no-peers are for --bus";
+    if (o->bus && (o->html || o->svg || o->what_if || o->apart || o->how.bucket || o->how.algorithm))
+        return "--bus excludes --html, --svg, --what-if, --apart, --bucket and --algorithm";
+    return NULL;
 }
 
 int cmd_sim(int argc, char **argv)
@@ -110,6 +159,11 @@ int cmd_sim(int argc, char **argv)
          &o.what_if, 0, 0},
         {"apart", ARGS_FLAG, NULL, "lower tensors with the same layouts one by one, which takes longer", &o.apart, 0,
          0},
+        {"bus", ARGS_INT, "N", "over the bus: SRC publishes, and N jobs of ranks DST on hosts of their own read it",
+         &o.bus, 1, BUS_SCENE_HOSTS},
+        {"no-peers", ARGS_FLAG, NULL, "with --bus: hosts take everything from the publisher", &o.no_peers, 0, 0},
+        {"delta", ARGS_TEXT, "PERCENT", "with --bus: all hosts have the version before; this share of it changed",
+         &o.delta, 0, 0},
         {"json", ARGS_FLAG, NULL, "print everything as JSON", &o.json, 0, 0},
         {"html", ARGS_TEXT, "FILE", "also write a page with pictures to FILE", &o.html, 0, 0},
         {"svg", ARGS_FLAG, NULL, "print a picture of the time line instead, as SVG", &o.svg, 0, 0},
@@ -121,7 +175,7 @@ int cmd_sim(int argc, char **argv)
     const struct args_verb verb = {
         "sim",
         "SRC DST [options]\n--table FILE [options]\n--plan FILE [options]\n--model MODEL --from MESH --to MESH "
-        "[options]\n--list\n--machine FILE --show\n--calibrate",
+        "[options]\n... --bus N [--no-peers] [--delta PERCENT]\n--list\n--machine FILE --show\n--calibrate",
         "Foresees how long a move takes on a machine that need not be there: runs the plans of all ranks through a "
         "simulation of\nits cores, memory, ports, NICs and spines. Shows the time, the lower bound, the busiest links "
         "and the critical path.",
@@ -141,8 +195,13 @@ int cmd_sim(int argc, char **argv)
         return args_complain(&verb, "--model, --from and --to go together, and --dtype with them");
     if (o.json && o.svg)
         return args_complain(&verb, "--json and --svg exclude each other");
+    const char *wrong = check_bus(&o);
+    if (wrong)
+        return args_complain(&verb, "%s", wrong);
     struct failure why;
-    code = o.show || o.calibrate ? show(&o, &why) : simulate(&o, words[0], words[1], &why);
+    code = o.show || o.calibrate ? show(&o, &why)
+           : o.bus               ? simulate_bus(&o, words[0], words[1], &why)
+                                 : simulate(&o, words[0], words[1], &why);
     if (code)
         failure_print(&why, "sim");
     return code;

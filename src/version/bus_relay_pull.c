@@ -19,8 +19,6 @@
 #define PATIENCE_NS (500 * MS) /* without a new block; longer where replies take long */
 #define VIEW_NS (300 * MS)     /* after which the directory is asked for new peers */
 #define PAUSE_NS (10 * MS)
-#define RUN 8     /* consecutive blocks that one thread takes from peers */
-#define SHARE 128 /* a reply has at most that part of what is wanted, so that hosts soon have blocks for each other */
 
 /* A connection that a thread keeps. */
 struct line {
@@ -55,7 +53,7 @@ static bool is_peer_worker(const struct worker *w)
 static bool is_mine(const struct worker *w, int rank, size_t block)
 {
     if (is_peer_worker(w))
-        return (int)(block / RUN % BUS_RELAY_PEERS) == w->index - BUS_RELAY_PUBLISHERS;
+        return (int)(block / BUS_RELAY_RUN % BUS_RELAY_PEERS) == w->index - BUS_RELAY_PUBLISHERS;
     return rank % BUS_RELAY_PUBLISHERS == w->index;
 }
 
@@ -84,7 +82,7 @@ static bool list_blocks(const struct worker *w, const struct bus_relay_part *p, 
         o->m.flags = pass ? 0 : PART_LINK_BASE;
         o->m.base = w->relay->base.step;
         o->m.who = w->relay->who;
-        o->m.most = (uint32_t)max64(SCHEMA_BLOCK, min64(PART_LINK_MOST, p->places.bytes / SHARE));
+        o->m.most = (uint32_t)max64(SCHEMA_BLOCK, min64(PART_LINK_MOST, p->places.bytes / BUS_RELAY_SHARE));
         return true;
     }
     return false;

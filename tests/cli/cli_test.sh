@@ -154,6 +154,13 @@ run 0 sim 'f32[8] @{0: [0:4]; 1: [4:8]}' 'f32[8/x] @x2=2,3' --what-if; out 'what
 run 2 sim 'f32[4] @x1' 'f32[4] @x1' --html missing/page.html; err "missing/page.html: cannot be written"; no_out
 run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --svg; out '>rank 3</text>'; out 'copies or folds</text>'
 python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("out")' || complain "$what: no XML"
+run 0 sim 'f32[4096/x,512] @x4' 'f32[4096,512/x] @x4' --machine h100 --bus 3; line "peers give        16777216 B (16.0 MiB)"; out "publisher gives   8388608 B (8.0 MiB), 1.00 times the set"
+run 0 sim 'f32[4096/x,512] @x4' 'f32[4096,512/x] @x4' --machine h100 --bus 3 --no-peers --json; out '"from_publisher": 25165824'; out '"from_peers": 0'; out '"link": "the incoming NIC 0 of host 3"'
+run 0 sim 'f32[4096/x,512] @x4' 'f32[4096,512/x] @x4' --machine h100 --bus 3 --delta 1.5; out "% of the bytes"
+run 2 sim 'f32[4] @x1' 'f32[4] @x1' --bus 3 --delta 101; err "--delta needs the percentage"
+run 2 sim 'f32[4] @x1' 'f32[4] @x1' --no-peers; err "--delta and --no-peers are for --bus"
+run 2 sim 'f32[4] @x1' 'f32[4] @x1' --bus 3 --what-if; err "--bus excludes"
+run 2 sim 'f32[4] @x2 +sum(x)' 'f32[4] @x1' --bus 3; err "SRC: "
 run 2 sim 'f32[64/x] @x4' 'f32[64] @x4' --svg --json; err "--json and --svg exclude each other"
 
 # ---- check ----
