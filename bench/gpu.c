@@ -6,7 +6,6 @@
  * --json prints one object for each row. --bind times weft_bind of 45,000 tensors instead, whose buffers are in 1 to
  * 1,000 allocations in turns; it needs no CUDA beside weft, so WEFT_DEVICE=sim measures the host's share of it. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -15,85 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <weft.h>
 
+#include "gpu.h"
+
 #define RANKS 16
 #define ROUNDS_MOST 101
-
-static void stop(const char *what, const char *why)
-{
-    fprintf(stderr, "gpu: %s: %s\n", what, why);
-    exit(1);
-}
-
-static void must(int err)
-{
-    if (err)
-        stop("weft", weft_errmsg());
-}
-
-/* ---- the driver ---- */
-
-static struct {
-    int (*init)(unsigned flags);
-    int (*device)(int *out, int number);
-    int (*retain)(void **context, int device);
-    int (*current)(void *context);
-    int (*stream)(void **out, unsigned flags);
-    int (*sync)(void *stream);
-    int (*copy)(uintptr_t dst, uintptr_t src, size_t bytes, void *stream);
-    int (*capture)(void *stream, int mode);
-    int (*captured)(void *stream, void **graph);
-    int (*instantiate)(void **launchable, void *graph, unsigned long long flags);
-    int (*launch)(void *launchable, void *stream);
-    int (*free_launchable)(void *launchable);
-    int (*free_graph)(void *graph);
-} cuda;
-
-static void *find(void *library, const char *name)
-{
-    void *f = dlsym(library, name);
-    if (!f)
-        stop("libcuda.so.1", name);
-    return f;
-}
-
-static void check(int code, const char *call)
-{
-    char text[32];
-    snprintf(text, sizeof text, "error %d", code);
-    if (code)
-        stop(call, text);
-}
-
-static void cuda_open(void)
-{
-    void *l = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!l)
-        stop("libcuda.so.1", dlerror());
-    *(void **)&cuda.init = find(l, "cuInit");
-    *(void **)&cuda.device = find(l, "cuDeviceGet");
-    *(void **)&cuda.retain = find(l, "cuDevicePrimaryCtxRetain");
-    *(void **)&cuda.current = find(l, "cuCtxSetCurrent");
-    *(void **)&cuda.stream = find(l, "cuStreamCreate");
-    *(void **)&cuda.sync = find(l, "cuStreamSynchronize");
-    *(void **)&cuda.copy = find(l, "cuMemcpyDtoDAsync_v2");
-    *(void **)&cuda.capture = find(l, "cuStreamBeginCapture_v2");
-    *(void **)&cuda.captured = find(l, "cuStreamEndCapture");
-    *(void **)&cuda.instantiate = find(l, "cuGraphInstantiateWithFlags");
-    *(void **)&cuda.launch = find(l, "cuGraphLaunch");
-    *(void **)&cuda.free_launchable = find(l, "cuGraphExecDestroy");
-    *(void **)&cuda.free_graph = find(l, "cuGraphDestroy");
-    int device;
-    void *context;
-    check(cuda.init(0), "cuInit");
-    check(cuda.device(&device, 0), "cuDeviceGet");
-    check(cuda.retain(&context, device), "cuDevicePrimaryCtxRetain");
-    check(cuda.current(context), "cuCtxSetCurrent");
-}
 
 /* ---- the rows ---- */
 
@@ -186,25 +114,6 @@ struct job {
     int rank, ranks, number;
     pid_t parent;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_size);
-    return v[n / 2];
-}
 
 struct figures {
     double run, copy, host, once; /* microseconds */
