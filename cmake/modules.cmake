@@ -146,7 +146,7 @@ else()
                 -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include -o ${fatbin} ${device}/cuda/kernels.cu
             DEPENDS ${device}/cuda/kernels.cu ${device}/cuda/gate.h ${bodies} ${device}/item.h
                 ${device}/device_table.h ${device}/device.h
-                ${PROJECT_SOURCE_DIR}/src/memory/half.h
+                ${PROJECT_SOURCE_DIR}/src/memory/half.h ${PROJECT_SOURCE_DIR}/src/memory/sum_keys.h
             COMMENT "Compiling CUDA kernels" VERBATIM)
         file(GLOB sources CONFIGURE_DEPENDS ${device}/cuda/*.c)
         weft_add_module(cuda ${sources} ${fatbin})

@@ -6,6 +6,7 @@
 #include "device/body_cast.h"
 #include "device/body_copy.h"
 #include "device/body_fold.h"
+#include "device/body_sum.h"
 #include "device/body_tile.h"
 
 #ifndef __CUDACC__
@@ -22,6 +23,7 @@ static inline void device_body_block(const void *image, const struct device_laun
         case DEVICE_FOLD: body_fold_lanes(image, it, block, thread); break;
         case DEVICE_FOLD_ANY: body_fold_any(image, it, block, thread); break;
         case DEVICE_TRANSPOSE: body_transpose(image, it, block, thread, tile, 0); break;
+        case DEVICE_SUM: body_sum(it, thread, (uint64_t *)(void *)tile, 0); break;
         default: body_transpose_any(image, it, block, thread, tile, 0); break;
         }
     for (uint32_t thread = 0; thread < DEVICE_THREADS; thread++)
@@ -29,6 +31,8 @@ static inline void device_body_block(const void *image, const struct device_laun
             body_transpose(image, it, block, thread, tile, 1);
         else if (l->kernel == DEVICE_TRANSPOSE_ANY)
             body_transpose_any(image, it, block, thread, tile, 1);
+        else if (l->kernel == DEVICE_SUM)
+            body_sum(it, thread, (uint64_t *)(void *)tile, 1);
 }
 #endif
 #endif

@@ -90,3 +90,24 @@ int device_open(const char *what, int memory, int number, const char *modules, s
         return error_set(WEFT_EINVAL, "%s: there is no device %d: the devices are 0 to %d", what, number, n - 1);
     return ops->open(number, error_set, out);
 }
+
+int device_of_view(const char *what, const weft_view *v, const char *modules, int *number)
+{
+    *number = -1;
+    if (v->memory == WEFT_MEMORY_ANY) {
+        const struct device_ops *ops = device_loaded(WEFT_MEMORY_CUDA, modules);
+        *number = ops ? ops->owner(v->data) : -1;
+        return 0;
+    }
+    if (v->memory != WEFT_MEMORY_HOST && v->memory != WEFT_MEMORY_CUDA)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "%s: there is no memory of kind %d: weft %s knows WEFT_MEMORY_HOST, WEFT_MEMORY_CUDA and, to "
+                         "have it looked up, WEFT_MEMORY_ANY",
+                         what, v->memory, weft_version_string());
+    if (v->memory == WEFT_MEMORY_HOST && v->device)
+        return error_set(WEFT_EINVAL, "%s: host memory has no device %d: set device to 0", what, v->device);
+    if (v->device < 0)
+        return error_set(WEFT_EINVAL, "%s: there is no device %d", what, v->device);
+    *number = v->memory == WEFT_MEMORY_HOST ? -1 : v->device;
+    return 0;
+}

@@ -16,11 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 7
+#define DEVICE_ABI 8
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
 struct device_ops;
+struct weft_view;
 
 struct device {
     const struct device_ops *ops;
@@ -116,6 +117,8 @@ struct device_ops {
      * the same address with different sizes, so `unpin` gives back the shortest pin that begins there: those that are
      * left reach as far as any of their owners needs. */
     int (*pin)(struct device *d, void *host, size_t bytes, uint64_t *at);
+    /* The same for memory that is mapped for reading alone. Streams do not write into it. */
+    int (*pin_read)(struct device *d, void *host, size_t bytes, uint64_t *at);
     void (*unpin)(struct device *d, void *host);
 
     /* Has the device failed? Does not wait, uses no stream of the caller, and may be called while streams are being
@@ -152,4 +155,7 @@ int device_find(const char *what, int memory, const char *modules, const struct 
 const struct device_ops *device_loaded(int memory, const char *modules);
 /* The device, opened. */
 int device_open(const char *what, int memory, int number, const char *modules, struct device **out);
+/* Where a view is: *number is that of its device, -1 for host memory. WEFT_MEMORY_ANY is looked up: memory that no
+ * device owns is the host's. Kinds of memory that do not exist, and host memory with a device's number, are refused. */
+int device_of_view(const char *what, const struct weft_view *v, const char *modules, int *number);
 #endif

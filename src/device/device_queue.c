@@ -31,6 +31,11 @@ int device_queue_add(struct device_queue *q, const struct device_task *task)
     return device_table_add(q->table, task);
 }
 
+int device_queue_sum(struct device_queue *q, uint32_t level, uint64_t dst, uint64_t src, uint32_t bytes)
+{
+    return device_table_sum(q->table, level, dst, src, bytes);
+}
+
 int device_queue_attach(struct device_queue *q, const void *data, size_t bytes)
 {
     q->attached = malloc(bytes);

@@ -6,6 +6,7 @@
 struct device_queue;
 int device_queue_new(struct device *d, struct device_queue **out);
 int device_queue_add(struct device_queue *q, const struct device_task *task);
+int device_queue_sum(struct device_queue *q, uint32_t level, uint64_t dst, uint64_t src, uint32_t bytes);
 /* Data that gates need: it comes into device memory with the table. Before device_queue_close. */
 int device_queue_attach(struct device_queue *q, const void *data, size_t bytes);
 uint64_t device_queue_attached(const struct device_queue *q); /* its address on the device */

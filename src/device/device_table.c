@@ -128,6 +128,23 @@ int device_table_add(struct device_table *t, const struct device_task *task)
     return works_add(t, task);
 }
 
+int device_table_sum(struct device_table *t, uint32_t level, uint64_t dst, uint64_t src, uint32_t bytes)
+{
+    if (dst % sizeof(uint64_t) || src % ITEM_BYTES || !bytes)
+        return error_set(WEFT_EINVAL, "device table: a sum of %u bytes is not aligned, or has none", bytes);
+    struct work *w = vec_push(&t->works);
+    if (!w)
+        return error_nomem();
+    *w = (struct work){.level = level, .kernel = DEVICE_SUM, .blocks = 1, .loop = t->loops.n, .term = t->terms.n};
+    w->item = (struct device_item){.form = FORM_SUM,
+                                   .member = ITEM_NONE,
+                                   .units = (bytes - 1) / ITEM_BYTES + 1,
+                                   .rest = (uint16_t)(bytes % ITEM_BYTES),
+                                   .dst = dst,
+                                   .src = src};
+    return 0;
+}
+
 int device_table_close(struct device_table *t)
 {
     size_t works = 0, more = 0, at = 0;

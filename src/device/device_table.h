@@ -19,6 +19,7 @@ enum device_kernel {
     DEVICE_FOLD_ANY,
     DEVICE_TRANSPOSE,
     DEVICE_TRANSPOSE_ANY,
+    DEVICE_SUM,
     DEVICE_KERNELS
 };
 
@@ -52,6 +53,9 @@ struct device_task {
 struct device_table;
 struct device_table *device_table_new(void); /* NULL: no memory */
 int device_table_add(struct device_table *t, const struct device_task *task);
+/* The 8 bytes at dst get sum_bytes (memory/sum.h) of `bytes` bytes at src, from position 0 on. dst is a multiple of 8,
+ * src of 16. Such a task has a level, too. */
+int device_table_sum(struct device_table *t, uint32_t level, uint64_t dst, uint64_t src, uint32_t bytes);
 /* All tasks are there: makes the image and the launches. */
 int device_table_close(struct device_table *t);
 /* The image works at any address that is aligned to 256 bytes. */

@@ -32,6 +32,7 @@ enum device_form {
     FORM_ELEMENTS,    /* DEVICE_CAST_ANY, DEVICE_FOLD_ANY: one element a unit */
     FORM_TILES,       /* DEVICE_TRANSPOSE, DEVICE_TRANSPOSE_ANY: a tile a unit and block */
     FORM_TILES_LANES, /* DEVICE_TRANSPOSE_ANY: the same, between floats of up to 4 bytes */
+    FORM_SUM,         /* DEVICE_SUM: 16 bytes a unit, and a block for all units */
 };
 
 #define CAST_ELEMENTS 16 /* of a thread of DEVICE_CAST */

@@ -6,7 +6,7 @@
  * sums of disjoint pieces add up to that of the whole.
  *
  * The sum is a product sum. Word w (32 bits, little-endian) of the message has the key T[w % 64] * R(w / 64), modulo
- * 2^64. T is a table of odd random numbers below 2^32, and R is odd and random (sum.c). What is certain:
+ * 2^64. T is a table of odd random numbers below 2^32, and R is odd and random (sum_keys.h). What is certain:
  *   - a change within one word changes the sum: the difference times T is not 0 and below 2^64, and R is odd;
  *   - two words that differ and change places change the sum, if they are less than 16 GiB apart: the low 33 bits of
  *     the keys are all different, and the words differ by less than 2^32.
@@ -15,6 +15,7 @@
 #ifndef WEFT_MEMORY_SUM_H
 #define WEFT_MEMORY_SUM_H
 #include "memory/memory.h"
+#include "memory/sum_keys.h"
 
 #define SUM_WORDS 64              /* words of a block, which have the same R */
 #define SUM_BLOCK (4 * SUM_WORDS) /* bytes */
@@ -31,13 +32,4 @@ uint64_t sum_tile(uint64_t at, const struct memory_tile *t, const void *src, int
 extern const uint32_t sum_keys[SUM_WORDS];
 typedef uint64_t sum_loop(const void *bytes, uint64_t block,
                           size_t n); /* n whole blocks, the first is number `block` */
-
-/* R of a block. Its low 33 bits are 1 + 128 times the number of the block, those of T[j] end in 2 * j + 1: together
- * they make the low 33 bits of all keys of 16 GiB different. */
-static inline uint64_t sum_factor(uint64_t block)
-{
-    uint64_t x = (block + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 32) * UINT64_C(0xd6e8feb86659fd93);
-    return x << 33 | (block << 7 & UINT64_C(0x1ffffffff)) | 1;
-}
 #endif

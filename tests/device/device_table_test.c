@@ -7,6 +7,7 @@
 #include "device/device_table.h"
 #include "device_jobs.h"
 #include "memory/memory.h"
+#include "memory/sum.h"
 #include "support/share.h"
 #include "support/suite.h"
 
@@ -50,7 +51,7 @@ static void random_tasks_match_memory(void **state)
             jobs_free(&jobs[k]);
         }
     }
-    for (int k = 0; k < DEVICE_KERNELS && tables > 1; k++)
+    for (int k = 0; k < DEVICE_SUM && tables > 1; k++)
         if (launched[k] < (uint64_t)tables / 100)
             fail_msg("kernel %d was launched %llu times only", k, (unsigned long long)launched[k]);
 }
@@ -72,7 +73,7 @@ static void dense_tasks_match_memory(void **state)
         assert_int_equal(jobs_check(&job), 0);
         jobs_free(&job);
     }
-    for (int k = 0; k < DEVICE_KERNELS; k++)
+    for (int k = 0; k < DEVICE_SUM; k++)
         if (launched[k] - before[k] < 10)
             fail_msg("kernel %d was launched %llu times only", k, (unsigned long long)(launched[k] - before[k]));
 }
@@ -250,12 +251,40 @@ static void empty_tasks_make_no_launch(void **state)
     device_table_free(t);
 }
 
+/* All short lengths, and some long ones, in one table. Bytes behind the end do not count. */
+static void sums_match_memory(void **state)
+{
+    (void)state;
+    enum { SHORT = 600, LONG = 40, MOST = 70000, STEP = MOST / 16 * 16 + 16 };
+    unsigned char *bytes = aligned_alloc(16, (size_t)LONG * STEP);
+    uint64_t sums[SHORT + LONG] = {0};
+    struct device_table *t = device_table_new();
+    assert_true(bytes && t);
+    nests_seed = 5;
+    for (int64_t i = 0; i < (int64_t)LONG * STEP; i++)
+        bytes[i] = (unsigned char)nests_below(256);
+    uint32_t n[SHORT + LONG];
+    for (int i = 0; i < SHORT + LONG; i++) {
+        n[i] = i < SHORT ? (uint32_t)i + 1 : 1 + (uint32_t)nests_below(MOST);
+        const uint64_t src = (uintptr_t)bytes + (uint64_t)(i % LONG) * STEP;
+        assert_int_equal(device_table_sum(t, (uint32_t)(i % 3), (uintptr_t)&sums[i], src, n[i]), 0);
+    }
+    assert_int_equal(device_table_sum(t, 0, (uintptr_t)sums, (uintptr_t)bytes + 8, 16), WEFT_EINVAL);
+    assert_int_equal(device_table_sum(t, 0, (uintptr_t)sums + 4, (uintptr_t)bytes, 16), WEFT_EINVAL);
+    table_run(t);
+    for (int i = 0; i < SHORT + LONG; i++)
+        assert_true(sums[i] == sum_bytes(0, bytes + (i % LONG) * STEP, n[i]));
+    device_table_free(t);
+    free(bytes);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_tasks_match_memory),  cmocka_unit_test(dense_tasks_match_memory),
         cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
         cmocka_unit_test(empty_tasks_make_no_launch), cmocka_unit_test(pieces_that_go_on_are_joined),
+        cmocka_unit_test(sums_match_memory),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

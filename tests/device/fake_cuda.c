@@ -134,8 +134,8 @@ enum { MEET = 100 };
 
 CALL cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
-    static const char *const names[DEVICE_KERNELS] = {"copy",     "cast",      "cast_any",     "fold",
-                                                      "fold_any", "transpose", "transpose_any"};
+    static const char *const names[DEVICE_KERNELS] = {"copy",     "cast",      "cast_any",      "fold",
+                                                      "fold_any", "transpose", "transpose_any", "sum"};
     (void)m;
     if (!strncmp(name, "weft_device_meet", 16)) {
         *f = (CUfunction)(uintptr_t)MEET;

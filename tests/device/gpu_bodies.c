@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "device/device_queue.h"
 #include "device_jobs.h"
+#include "memory/sum.h"
 
 static struct device *device;
 static const struct device_ops *ops;
@@ -85,6 +88,36 @@ static int64_t check_table(struct job *jobs, int n, int64_t number)
     return wrong;
 }
 
+/* Sums of random lengths, as the bus has them: 64 KiB at most. Returns how many are wrong. */
+static int64_t check_sums(void)
+{
+    enum { N = 300, MOST = 65536 };
+    static unsigned char bytes[MOST * 16 + 16 * N];
+    static uint64_t sums[N];
+    uint32_t n[N];
+    struct device_queue *q;
+    int64_t wrong = 0;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)nests_below(256);
+    must(ops->copy(device, stream, arena + MOST, bytes, sizeof bytes), "copy");
+    must(device_queue_new(device, &q), "queue");
+    for (int i = 0; i < N; i++) {
+        n[i] = i % 3 ? 1 + (uint32_t)nests_below(MOST) : MOST;
+        must(device_queue_sum(q, 0, (uintptr_t)arena + 8 * (uint64_t)i,
+                              (uintptr_t)arena + MOST + MOST * (uint64_t)(i % 15) + 16 * (uint64_t)i, n[i]),
+             "sum");
+    }
+    must(device_queue_close(q), "close");
+    must(device_queue_run(q, stream, NULL), "run");
+    must(ops->copy(device, stream, sums, arena, sizeof sums), "copy back");
+    must(ops->sync(device, stream), "sync");
+    for (int i = 0; i < N; i++)
+        wrong += sums[i] != sum_bytes(0, bytes + MOST * (i % 15) + 16 * i, n[i]);
+    device_queue_free(q);
+    printf("%d sums, %lld wrong\n", N, (long long)wrong);
+    return wrong;
+}
+
 static int check(int64_t tables)
 {
     static struct job jobs[CHECK_MOST];
@@ -102,6 +135,7 @@ static int check(int64_t tables)
     }
     for (int64_t i = 0; jobs_make_dense(&jobs[0], &i); i++, dense++)
         wrong += check_table(jobs, 1, i);
+    wrong += check_sums();
     printf("%lld random and %lld dense tables, %lld jobs wrong\n", (long long)tables, (long long)dense,
            (long long)wrong);
     return wrong != 0;
@@ -203,6 +237,34 @@ static void pin_calls(void)
     ops->unpin(device, p + 10 * page);
     ops->free(device, there);
     free(p);
+}
+
+/* Memory that this process may only read, as a snapshot of the bus: not all devices can have it pinned. */
+static void read_only_calls(void)
+{
+    enum { BYTES = 1 << 20 };
+    int file = memfd_create("read-only", MFD_CLOEXEC);
+    uint64_t at;
+    expect(file >= 0 && !ftruncate(file, BYTES), "a file of memory");
+    unsigned char *w = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
+                  *r = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file, 0), *there = ops->alloc(device, BYTES),
+                  *back = malloc(BYTES);
+    expect(w != MAP_FAILED && r != MAP_FAILED && there && back, "memory");
+    for (int i = 0; i < BYTES; i++)
+        w[i] = (unsigned char)(i * 11 + i / 253);
+    int pinned = !ops->pin_read(device, r, BYTES, &at);
+    printf("memory that can only be read is %s\n", pinned ? "pinned" : weft_errmsg());
+    must(ops->copy(device, stream, there, r, BYTES), "copy of memory that can only be read");
+    must(ops->copy(device, stream, back, there, BYTES), "copy");
+    must(ops->sync(device, stream), "sync");
+    expect(!memcmp(back, w, BYTES), "it is copied");
+    if (pinned)
+        ops->unpin(device, r);
+    ops->free(device, there);
+    free(back);
+    munmap(w, BYTES);
+    munmap(r, BYTES);
+    close(file);
 }
 
 /* Gates: of three ranks, of which this one has all words. A list of addresses, and words in both memories. */
@@ -315,6 +377,7 @@ static int calls(void)
            f.mps ? "MPS" : "no MPS");
     memory_calls();
     pin_calls();
+    read_only_calls();
     gate_calls();
     level_calls();
     return 0;

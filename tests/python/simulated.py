@@ -9,7 +9,7 @@ import weft
 
 _HEADER = pathlib.Path(__file__).parents[2] / "src" / "device" / "device.h"
 _ABI = int(re.search(r"#define DEVICE_ABI (\d+)", _HEADER.read_text())[1])
-_NAMES = "count open close owner facts alloc free share map unmap pin unpin health stream_open stream_close sync idle"
+_NAMES = "count open close owner facts alloc free share map unmap pin pin_read unpin health stream_open stream_close sync idle"
 
 
 class _Device(ctypes.Structure):

@@ -147,6 +147,7 @@ static int load_kernels(struct cuda_device *d)
         [DEVICE_FOLD_ANY] = "fold_any",
         [DEVICE_TRANSPOSE] = "transpose",
         [DEVICE_TRANSPOSE_ANY] = "transpose_any",
+        [DEVICE_SUM] = "sum",
     };
     static const char *const meets[DEVICE_KERNELS] = {
         [DEVICE_COPY] = "meet_copy",
@@ -545,6 +546,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .map = cuda_share_map,
     .unmap = cuda_share_unmap,
     .pin = cuda_pin,
+    .pin_read = cuda_pin_read,
     .unpin = cuda_pin_undo,
     .health = health,
     .stream_open = stream_open,

@@ -56,6 +56,7 @@ void cuda_share_unmap(struct device *d, void *base);
 void cuda_share_close(struct cuda_device *d); /* the context is entered */
 
 int cuda_pin(struct device *d, void *host, size_t bytes, uint64_t *at);
+int cuda_pin_read(struct device *d, void *host, size_t bytes, uint64_t *at);
 void cuda_pin_undo(struct device *d, void *host);
 /* How many of the bytes from `at` on are all pinned by one region, or all by none. */
 size_t cuda_pin_piece(uint64_t at, size_t bytes);

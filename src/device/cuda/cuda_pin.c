@@ -43,13 +43,12 @@ static void region_drop(struct cuda_device *d, uintptr_t from, uintptr_t to)
     }
 }
 
-static int region_new(struct cuda_device *d, struct region **at, uintptr_t from, uintptr_t to)
+static int region_new(struct cuda_device *d, struct region **at, uintptr_t from, uintptr_t to, unsigned flags)
 {
     struct region *r = malloc(sizeof *r);
     if (!r)
         return d->error(WEFT_ENOMEM, "out of memory");
-    CUresult result =
-        d->cu->cuMemHostRegister((void *)from, to - from, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    CUresult result = d->cu->cuMemHostRegister((void *)from, to - from, flags);
     if (result && result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
         free(r);
         return cuda_check(d, result, "registering host memory");
@@ -60,7 +59,7 @@ static int region_new(struct cuda_device *d, struct region **at, uintptr_t from,
 }
 
 /* A pin uses regions as wholes: the range grows to the ends of those that it touches. */
-static int region_take(struct cuda_device *d, uintptr_t *from, uintptr_t *to)
+static int region_take(struct cuda_device *d, uintptr_t *from, uintptr_t *to, unsigned flags)
 {
     for (struct region *r = regions; r; r = r->next)
         if (r->from < *to && *from < r->to) {
@@ -74,7 +73,7 @@ static int region_take(struct cuda_device *d, uintptr_t *from, uintptr_t *to)
             link = &(*link)->next;
         uintptr_t end = *link && (*link)->from < *to ? (*link)->from : *to;
         if (at < end) {
-            int e = region_new(d, link, at, end);
+            int e = region_new(d, link, at, end, flags);
             if (e) {
                 region_drop(d, *from, at);
                 return e;
@@ -86,7 +85,7 @@ static int region_take(struct cuda_device *d, uintptr_t *from, uintptr_t *to)
     return 0;
 }
 
-int cuda_pin(struct device *device, void *host, size_t bytes, uint64_t *at)
+static int pin(struct device *device, void *host, size_t bytes, unsigned flags, uint64_t *at)
 {
     struct cuda_device *d = cuda_of(device);
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -103,7 +102,7 @@ int cuda_pin(struct device *device, void *host, size_t bytes, uint64_t *at)
         p->count++;
     } else if (!(p = malloc(sizeof *p))) {
         e = d->error(WEFT_ENOMEM, "out of memory");
-    } else if (!(e = region_take(d, &from, &to))) {
+    } else if (!(e = region_take(d, &from, &to, flags))) {
         CUdeviceptr there;
         e = cuda_check(d, d->cu->cuMemHostGetDevicePointer(&there, host, 0), "mapping host memory");
         if (e)
@@ -119,6 +118,17 @@ int cuda_pin(struct device *device, void *host, size_t bytes, uint64_t *at)
     pthread_mutex_unlock(&lock);
     cuda_leave(d, pushed);
     return e;
+}
+
+int cuda_pin(struct device *device, void *host, size_t bytes, uint64_t *at)
+{
+    return pin(device, host, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP, at);
+}
+
+int cuda_pin_read(struct device *device, void *host, size_t bytes, uint64_t *at)
+{
+    return pin(device, host, bytes,
+               CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY, at);
 }
 
 void cuda_pin_undo(struct device *device, void *host)

@@ -67,6 +67,15 @@ KERNEL(transpose_any, 5)
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 1);
 }
 
+KERNEL(sum, 8)
+{
+    __shared__ uint64_t sums[DEVICE_THREADS];
+    const struct device_item *it = ITEM;
+    body_sum(it, threadIdx.x, sums, 0);
+    __syncthreads();
+    body_sum(it, threadIdx.x, sums, 1);
+}
+
 /* While other ranks are awaited: the first item comes into the first cache. */
 static __device__ __forceinline__ void ahead(const void *image, const struct gate *gate)
 {

@@ -318,6 +318,7 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .map = sim_memory_map,
     .unmap = unmap,
     .pin = sim_memory_pin,
+    .pin_read = sim_memory_pin,
     .unpin = unpin,
     .health = health,
     .stream_open = sim_stream_open,

@@ -14,44 +14,21 @@ const weft_view *sites_view(const weft_plan *p, uint32_t tensor, const weft_view
     return buf != PLAN_NONE && views && views[tensor].data ? &views[tensor] : NULL;
 }
 
-/* The kind of memory, and the device. A kind that is not known is looked up: memory that no device owns is the host's.
- */
-static void look_up(const weft_view *v, int *memory, int *device)
-{
-    *memory = v->memory;
-    *device = v->device;
-    if (v->memory != WEFT_MEMORY_ANY)
-        return;
-    const struct device_ops *ops = device_loaded(WEFT_MEMORY_CUDA, environment_modules());
-    int owner = ops ? ops->owner(v->data) : -1;
-    *memory = owner < 0 ? WEFT_MEMORY_HOST : WEFT_MEMORY_CUDA;
-    *device = owner < 0 ? 0 : owner;
-}
-
 bool sites_on_device(const weft_view *v)
 {
-    int memory, device;
-    look_up(v, &memory, &device);
-    return memory != WEFT_MEMORY_HOST;
+    int device;
+    return !device_of_view("", v, environment_modules(), &device) && device >= 0;
 }
 
 static int add(const char *what, const weft_view *v, struct sites *s)
 {
-    int memory, device;
-    look_up(v, &memory, &device);
-    if (memory != WEFT_MEMORY_HOST && memory != WEFT_MEMORY_CUDA)
-        return error_set(WEFT_EUNSUPPORTED,
-                         "%s: there is no memory of kind %d: weft %s knows WEFT_MEMORY_HOST, WEFT_MEMORY_CUDA and, to "
-                         "have it looked up, WEFT_MEMORY_ANY",
-                         what, memory, weft_version_string());
-    if (memory == WEFT_MEMORY_HOST && device)
-        return error_set(WEFT_EINVAL, "%s: host memory has no device %d: set device to 0", what, device);
-    if (memory == WEFT_MEMORY_HOST) {
+    int device, err = device_of_view(what, v, environment_modules(), &device);
+    if (err)
+        return err;
+    if (device < 0) {
         s->hosted++;
         return 0;
     }
-    if (device < 0)
-        return error_set(WEFT_EINVAL, "%s: there is no device %d", what, device);
     if (s->placed && s->device != device)
         return error_set(
             WEFT_EUNSUPPORTED,
@@ -59,7 +36,7 @@ static int add(const char *what, const weft_view *v, struct sites *s)
             "on each rank",
             what, device, s->device);
     s->placed++;
-    s->memory = memory;
+    s->memory = WEFT_MEMORY_CUDA;
     s->device = device;
     return 0;
 }
