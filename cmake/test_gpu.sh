@@ -49,6 +49,14 @@ kernels()
     try "kernels: random tables" "$bodies" check $((share * 100))
 }
 
+# The bus: versions put from and fetched into memory of the device.
+versions()
+{
+    try "bus: versions" "$tree/tests/versions_device_test"
+    try "bus: random layouts" env WEFT_TEST_SHARE=$((share * 30)) "$tree/tests/versions_device_test" random_pairs
+    try "bus: boxes" "$tree/tests/versions_boxes_test" random_pairs
+}
+
 # cases HOW: random cases on 1 to 8 ranks, one number of ranks a step.
 cases()
 {
@@ -131,12 +139,13 @@ sanitized()
 }
 
 need_gpu
-targets=(device_test window_device_test property_device_test weft_sim)
+targets=(device_test window_device_test property_device_test versions_device_test versions_boxes_test weft_sim)
 [ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies weft_cuda)
 build_gpu "${targets[@]}"
 WEFT_MODULES=$(cd "$tree" && pwd)
 export WEFT_MODULES
 kernels
+versions
 execs plain threads shm:threads shm:processes
 cases plain
 kills plain

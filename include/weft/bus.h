@@ -20,8 +20,12 @@
  * is flat, as weft_layout_local says. What is in no box of it is not read, and not written: in an array of `into` it
  * stays, so that several tensors may be in one array; elsewhere it is 0. A publisher with a comm may have layouts with
  * folds: put folds the partial sums over the comm, in the dtype of the arrays, and the version has the layouts without
- * the folds. Other layouts with folds, and those with ghosts, are refused with WEFT_EUNSUPPORTED, and so is memory of
- * devices.
+ * the folds. Other layouts with folds, and those with ghosts, are refused with WEFT_EUNSUPPORTED.
+ *
+ * Arrays may be in memory of a CUDA device, on either side: those that are put (weft_view says where they are), those
+ * of `into`, and the memory of a subscriber's versions. A rank uses one device. Snapshots are in host memory; casts and
+ * digests are computed on the device. Work of the caller that is under way on arrays of the device is not known to
+ * weft: it must have ended before weft_put (weft_put_on waits for a stream), and before weft_unuse and weft_swap.
  *
  * Threads. A bus may be used by several threads at once. A publisher belongs to one thread at a time. Of a subscriber
  * one thread at a time may call verify, explain, fetch, swap and close; other threads may call weft_use and weft_unuse
@@ -153,11 +157,14 @@ typedef struct weft_publish_opts {
 WEFT_API int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
                           const weft_publish_opts *opts, weft_publisher **out);
 /* Copies this rank's part of every tensor into a snapshot, casts it to the published dtype, and computes digests. views
- * has one view for each tensor, in host memory; the data of a tensor that this rank does not hold may be NULL. Steps
+ * has one view for each tensor; the data of a tensor that this rank does not hold may be NULL. Steps
  * grow from put to put. The oldest snapshot without a reader is reused: its version goes. WEFT_EBUSY: all are read.
  * A put that was not committed is replaced by the next one. If layouts have folds, it is collective over the comm: all
  * ranks put the same step, and all succeed or none does. */
 WEFT_API int weft_put(weft_publisher *p, int64_t step, const weft_view *views);
+/* The same after the work that is in a stream (a CUstream) of the device. If no array is on a device, the stream does
+ * not matter. */
+WEFT_API int weft_put_on(weft_publisher *p, int64_t step, const weft_view *views, void *stream);
 /* Instead of weft_put: the version's arrays stay where they are, dense and in the published dtype, and are read there.
  * The caller does not write into them until weft_lend_end; if it does, readers find that the digests do not fit. One
  * version is lent at a time. Readers of this host copy by a socket, too. Layouts of boxes, partial sums, and arrays
@@ -202,11 +209,14 @@ typedef struct weft_subscribe_opts {
      * hosts that read the same version, if weft_bus_opts.listen says where they reach this one. */
     bool alone;    /* this rank pulls for itself only: less memory, more traffic, and no deltas */
     bool no_delta; /* whole blocks come also where the host has the version before */
-    /* The caller's own arrays, for memory that cannot be exchanged: a view for each tensor, dense and in host memory.
+    /* The caller's own arrays, for memory that cannot be exchanged: a view for each tensor, dense.
      * Swap copies the staged version into them when all ranks have staged and checked it; weft_pin_data gives them.
      * Memory for one version is taken, not for two. NULL: none. The arrays must outlive the subscriber. While swap, or
      * a fetch with `direct`, waits for pins, weft_use waits for it: a thread that has a pin does not take another. */
     const weft_view *into;
+    /* Without `into`: where versions live. weft_pin_data and `arrived` give addresses of that device. */
+    int32_t memory; /* WEFT_MEMORY_HOST or WEFT_MEMORY_CUDA */
+    int32_t device; /* the number of the device; 0 for host memory */
 } weft_subscribe_opts;
 #define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
 

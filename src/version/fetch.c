@@ -18,6 +18,7 @@
 #include "rendezvous/deadline.h"
 #include "version/block_sums.h"
 #include "version/bus_relay.h"
+#include "version/fetch_device.h"
 #include "version/layouts.h"
 #include "version/part_client.h"
 #include "weft/collective.h"
@@ -58,6 +59,7 @@ struct attempt {
     int64_t until;
     int64_t checking; /* ns for comparing digests */
     bool wrong;       /* one of them is */
+    size_t settled;   /* pieces that are staged and checked, in the order of the plan */
     struct subscribe_buffer *to;
 };
 
@@ -89,6 +91,7 @@ static int know_layouts(struct attempt *a)
         return err == WEFT_EPEER ? again(s) : err;
     schema_free(s->theirs);
     reader_plan_free(&s->plan);
+    fetch_device_forget(s->device);
     s->theirs = NULL;
     if (memcmp(theirs->digest, a->v->digest, SCHEMA_HASH) || theirs->ranks > a->v->ranks)
         err = error_set(WEFT_EMISMATCH, "set '%s': its list of tensors does not fit the schema of the version's record",
@@ -201,7 +204,11 @@ static void remember_ways(const struct attempt *a)
         const struct source *o = &a->sources[r];
         if (!o->used)
             continue;
-        list->way = o->present ? "relay" : o->snapshot.data ? "mapped" : list->local ? "socket" : "tcp";
+        list->way = o->present                             ? "relay"
+                    : subscribe_pinned(a->s, &o->snapshot) ? "pinned"
+                    : o->snapshot.data                     ? "mapped"
+                    : list->local                          ? "socket"
+                                                           : "tcp";
         list++;
     }
 }
@@ -479,7 +486,59 @@ static int tell_caller(struct attempt *a, size_t i)
     return 0;
 }
 
-static int copy_piece(struct attempt *a, size_t i)
+static bool on_device(const struct attempt *a, size_t piece)
+{
+    return a->rank[piece] >= 0 && a->s->there && a->s->there[a->s->plan.pieces[piece].mine];
+}
+
+/* Compares the sums of a piece's blocks. */
+static int check_piece(struct attempt *a, size_t i, const uint64_t *sums)
+{
+    int64_t begun = deadline_now();
+    int err = check_sums(a, &a->sources[a->rank[i]], &a->s->plan.pieces[i], sums);
+    a->checking += deadline_now() - begun;
+    a->wrong = err == WEFT_EMISMATCH;
+    return err;
+}
+
+/* The same for a piece that the device has summed, in the order of its runs. */
+static int check_loaded(struct attempt *a, size_t i)
+{
+    const struct reader_piece *p = &a->s->plan.pieces[i];
+    const uint64_t *sum = fetch_device_sums(a->s->device, i);
+    if (!a->s->check || !a->sources[a->rank[i]].part->digests)
+        return 0;
+    uint64_t *sums = calloc((size_t)p->runs[p->nruns - 1].end, sizeof *sums);
+    if (!sums)
+        return error_nomem();
+    for (size_t k = 0; k < p->nruns; k++)
+        for (int64_t b = p->runs[k].first; b < p->runs[k].end; b++)
+            sums[b] = *sum++;
+    int err = check_piece(a, i, sums);
+    free(sums);
+    return err;
+}
+
+/* The pieces before `end` are staged. Those in host memory are checked already. */
+static int settle(struct attempt *a, size_t end)
+{
+    const weft_subscriber *s = a->s;
+    int err = 0;
+    for (; a->settled < end && !err; a->settled++) {
+        size_t i = a->settled;
+        const struct reader_piece *p = &s->plan.pieces[i];
+        if (on_device(a, i))
+            err = check_loaded(a, i);
+        if (!err && a->rank[i] >= 0)
+            err = tell_caller(a, i);
+        if (!err && s->arrived && (i + 1 == s->plan.n || p[1].mine != p->mine))
+            err = arrive(a, p->mine);
+    }
+    return err;
+}
+
+/* *done: the pieces before this one are staged. */
+static int copy_piece(struct attempt *a, size_t i, size_t *done)
 {
     weft_subscriber *s = a->s;
     const struct reader_piece *p = &s->plan.pieces[i];
@@ -488,20 +547,50 @@ static int copy_piece(struct attempt *a, size_t i)
     const unsigned char *array = o->snapshot.data ? o->snapshot.data + place->at : NULL;
     uint64_t *sums = NULL;
     int err = !array ? pull(a, o, p, &array) : o->present ? await_piece(a, o, p) : 0;
+    if (!err && on_device(a, i))
+        return fetch_device_piece(s, i, array - place->at, o->snapshot.data, done);
     if (!err && s->check && o->part->digests) {
         sums = calloc((size_t)p->runs[p->nruns - 1].end, sizeof *sums);
         err = sums ? 0 : error_nomem();
     }
     if (!err)
         copy_steps(a, p, place->bytes, array, sums);
-    if (!err && sums) {
-        int64_t begun = deadline_now();
-        err = check_sums(a, o, p, sums);
-        a->checking += deadline_now() - begun;
-        a->wrong = err == WEFT_EMISMATCH;
-    }
+    if (!err && sums)
+        err = check_piece(a, i, sums);
     free(sums);
-    return err ? err : tell_caller(a, i);
+    return err;
+}
+
+/* What the device has to do for the pieces that are read. */
+static int begin_device(struct attempt *a)
+{
+    const struct schema_part **places = calloc((size_t)a->v->ranks, sizeof *places);
+    bool sums = false;
+    if (!places)
+        return error_nomem();
+    for (int r = 0; r < a->v->ranks; r++) {
+        places[r] = &a->sources[r].places;
+        sums = sums || (a->s->check && a->sources[r].used && a->sources[r].part->digests);
+    }
+    int err = fetch_device_begin(a->s, a->to, a->rank, places, sums);
+    free(places);
+    return err;
+}
+
+static int copy_pieces(struct attempt *a)
+{
+    weft_subscriber *s = a->s;
+    size_t done = s->device ? 0 : s->plan.n; /* the device is behind */
+    int err = s->device ? begin_device(a) : 0;
+    for (size_t i = 0; i < s->plan.n && !err; i++) {
+        if (a->rank[i] >= 0)
+            err = copy_piece(a, i, &done);
+        if (!err)
+            err = settle(a, done < i + 1 ? done : i + 1);
+    }
+    if (!err && s->device)
+        err = fetch_device_end(s);
+    return err ? err : settle(a, s->plan.n);
 }
 
 static int copy_all(struct attempt *a)
@@ -513,13 +602,10 @@ static int copy_all(struct attempt *a)
             err = open_source(a, &a->sources[r]);
     if (!err)
         remember_ways(a);
-    for (size_t i = 0; i < s->plan.n && !err; i++) {
-        const struct reader_piece *p = &s->plan.pieces[i];
-        if (a->rank[i] >= 0)
-            err = copy_piece(a, i);
-        if (!err && s->arrived && (i + 1 == s->plan.n || p[1].mine != p->mine))
-            err = arrive(a, p->mine);
-    }
+    if (!err)
+        err = copy_pieces(a);
+    if (err)
+        fetch_device_stop(s->device);
     for (int r = 0; r < a->v->ranks && !err; r++) {
         struct source *o = &a->sources[r];
         if (o->used && o->snapshot.data && !snapshot_still(&o->snapshot, o->generation)) {

@@ -11,6 +11,7 @@
 #include "base/sized.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
+#include "version/put_device.h"
 #include "weft/collective.h"
 
 #define KEEP 2
@@ -234,6 +235,7 @@ static void free_publisher(weft_publisher *p)
     error_keep(&kept);
     if (p->served)
         part_server_remove(p->bus->server, &p->source);
+    put_device_close(p);
     for (int i = 0; i < p->keep && p->ring; i++) {
         snapshot_close(&p->ring[i].snapshot);
         free(p->ring[i].sums);

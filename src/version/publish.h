@@ -7,6 +7,7 @@
  *     publish.c         epochs, slots, closing
  *     publish_serve.c   what readers ask for
  *     put.c             snapshots: which one is reused, and copying
+ *     put_device.c      the same from devices
  *     partial.c         partial sums, before they are put
  *     lend.c            a version in the caller's own memory
  *     hand_over.c       snapshots that the agent of this host is to hold, too
@@ -52,6 +53,7 @@ struct weft_publisher {
     struct publish_ring lent;     /* without a snapshot; its state is FREE if nothing is lent */
     const unsigned char **arrays; /* the caller's, of the lent version, by tensor */
     struct partial *fold;         /* partial sums; NULL: there are none */
+    struct put_device *device;    /* NULL: nothing was put from a device yet */
     bool swept;                   /* what older epochs have left was deleted */
     struct catalog_slot agent;    /* of this host; its revision is 0 if none is known */
     int64_t later;                /* before this time no agent is looked for */

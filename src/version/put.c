@@ -4,15 +4,18 @@
  * looked at: a reader takes its lease by a transaction that compares the version's record, so it has it before the
  * deletion, and is seen, or does not get it. A reader whose lease has ended without its knowing is caught by the
  * generation (snapshot.h). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "comm/environment.h"
+#include "device/device.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
 #include "version/block_sums.h"
 #include "version/packed.h"
-#include "version/publish.h"
+#include "version/put_device.h"
 
 #define POLL_NS INT64_C(50000000)
 
@@ -48,15 +51,15 @@ static int view_tile(const struct schema_tensor *t, const weft_view *v, const we
     return 0;
 }
 
-static int check_view(const weft_publisher *p, size_t i, const weft_view *v, struct memory_tile *tile)
+static int check_view(const weft_publisher *p, size_t i, const weft_view *v, struct put_tensor *out)
 {
     const struct schema_tensor *t = &p->schema->v[i];
+    char what[SCHEMA_NAME + 64];
     weft_local local;
+    out->device = -1;
     int err = weft_layout_local(t->layout, p->rank, &local);
     if (err || !local.bytes)
         return err;
-    if (v->memory != WEFT_MEMORY_HOST)
-        return error_set(WEFT_EUNSUPPORTED, "weft_put: tensor '%s': only host memory can be put", t->name);
     if (v->reserved[0] || v->reserved[1])
         return error_set(WEFT_EINVAL, "weft_put: tensor '%s': the reserved words of the view are not zero", t->name);
     if (!v->data)
@@ -67,17 +70,28 @@ static int check_view(const weft_publisher *p, size_t i, const weft_view *v, str
                          "weft_put: tensor '%s': its layout is boxes, whose places are slots of a flat buffer: no "
                          "strides",
                          t->name);
+    snprintf(what, sizeof what, "weft_put: tensor '%s'", t->name);
+    err = device_of_view(what, v, environment_modules(), &out->device);
+    if (err)
+        return err;
     bool folded = partial_view(p->fold, i).data; /* it is copied as it is first */
-    return view_tile(t, v, &local, (int64_t)weft_dtype_size(folded ? t->from_dtype : (int)t->layout->dtype), tile);
+    if (folded && out->device >= 0)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "%s: it has partial sums, which are folded in host memory, and it is on device %d: copy it to "
+                         "the host first",
+                         what, out->device);
+    return view_tile(t, v, &local, (int64_t)weft_dtype_size(folded ? t->from_dtype : (int)t->layout->dtype),
+                     &out->tile);
 }
 
 /* Folds partial sums. The views of these tensors become the sums, dense. */
-static int fold(weft_publisher *p, weft_view *views, struct memory_tile *tiles)
+static int fold(weft_publisher *p, weft_view *views, struct put_tensor *tensors)
 {
     for (size_t i = 0; i < p->schema->n; i++) {
         weft_view to = partial_view(p->fold, i);
         if (to.data)
-            memory_copy(&tiles[i], to.data, p->schema->v[i].from_dtype, views[i].data, p->schema->v[i].from_dtype);
+            memory_copy(&tensors[i].tile, to.data, p->schema->v[i].from_dtype, views[i].data,
+                        p->schema->v[i].from_dtype);
     }
     int err = partial_run(p->fold);
     for (size_t i = 0; i < p->schema->n && !err; i++) {
@@ -88,7 +102,7 @@ static int fold(weft_publisher *p, weft_view *views, struct memory_tile *tiles)
         views[i] = partial_view(p->fold, i);
         err = weft_layout_local(t->layout, p->rank, &local);
         if (!err)
-            err = view_tile(t, &views[i], &local, (int64_t)weft_dtype_size(t->layout->dtype), &tiles[i]);
+            err = view_tile(t, &views[i], &local, (int64_t)weft_dtype_size(t->layout->dtype), &tensors[i].tile);
     }
     return err;
 }
@@ -188,7 +202,35 @@ static int find_room(weft_publisher *p, int64_t until, struct publish_ring **out
     }
 }
 
-int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
+/* Into the snapshot. On an error it is torn, and is as good as a free one. */
+static int fill(weft_publisher *p, int64_t step, const weft_view *views, const struct put_tensor *tensors,
+                struct publish_ring *r)
+{
+    pthread_mutex_lock(&p->lock);
+    r->state = PUBLISH_FREE;
+    pthread_mutex_unlock(&p->lock);
+    snapshot_begin(&r->snapshot);
+    memset(r->sums, 0, p->part.blocks * sizeof *r->sums);
+    for (size_t i = 0; i < p->schema->n; i++)
+        if (p->part.v[i].bytes && tensors[i].device < 0)
+            copy_tensor(p, i, &views[i], &tensors[i].tile, r);
+    int err = put_device_run(p, r);
+    if (err)
+        return err;
+    uint64_t generation = snapshot_end(&r->snapshot);
+    pthread_mutex_lock(&p->lock);
+    r->generation = generation;
+    r->held = 0;
+    memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
+    r->step = step;
+    r->state = PUBLISH_FILLED;
+    pthread_mutex_unlock(&p->lock);
+    p->last = step;
+    return 0;
+}
+
+/* stream: NULL if the arrays are ready. */
+static int put(weft_publisher *p, int64_t step, const weft_view *views, void *const *stream)
 {
     if (!p)
         return error_set(WEFT_EINVAL, "weft_put: the publisher is NULL");
@@ -199,12 +241,16 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
     if (refused && !p->fold) /* otherwise the other ranks wait to be told */
         return refused;
     int64_t begun = deadline_now();
-    struct memory_tile *tiles = calloc(p->schema->n, sizeof *tiles);
+    struct put_tensor *tensors = calloc(p->schema->n, sizeof *tensors);
     weft_view *sums = p->fold ? malloc(p->schema->n * sizeof *sums) : NULL;
     struct publish_ring *r = NULL;
-    int err = refused ? refused : tiles && (sums || !p->fold) ? 0 : error_nomem();
+    int err = refused ? refused : tensors && (sums || !p->fold) ? 0 : error_nomem();
     for (size_t i = 0; i < p->schema->n && !err; i++)
-        err = check_view(p, i, &views[i], &tiles[i]);
+        err = check_view(p, i, &views[i], &tensors[i]);
+    if (!err)
+        err = put_device_prepare(p, views, tensors);
+    if (!err && stream)
+        err = put_device_await(p, *stream);
     if (!err)
         err = find_room(p, deadline_in(p->bus->deadline_ns), &r);
     if (p->fold)
@@ -212,31 +258,24 @@ int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
     if (!err && p->fold) {
         memcpy(sums, views, p->schema->n * sizeof *sums);
         views = sums;
-        err = fold(p, sums, tiles);
+        err = fold(p, sums, tensors);
     }
-    if (!err) {
-        pthread_mutex_lock(&p->lock);
-        r->state = PUBLISH_FREE;
-        pthread_mutex_unlock(&p->lock);
-        snapshot_begin(&r->snapshot);
-        memset(r->sums, 0, p->part.blocks * sizeof *r->sums);
-        for (size_t i = 0; i < p->schema->n; i++)
-            if (p->part.v[i].bytes)
-                copy_tensor(p, i, &views[i], &tiles[i], r);
-        uint64_t generation = snapshot_end(&r->snapshot);
-        pthread_mutex_lock(&p->lock);
-        r->generation = generation;
-        r->held = 0;
-        memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
-        r->step = step;
-        r->state = PUBLISH_FILLED;
-        pthread_mutex_unlock(&p->lock);
-        p->last = step;
-    }
+    if (!err)
+        err = fill(p, step, views, tensors, r);
     free(sums);
-    free(tiles);
+    free(tensors);
     job_metrics_call(&p->bus->metrics, JOB_METRICS_PUT, err, deadline_now() - begun);
     if (!err)
         job_metrics_bytes(&p->bus->metrics, JOB_METRICS_SNAPSHOT, p->part.bytes);
     return err;
+}
+
+int weft_put(weft_publisher *p, int64_t step, const weft_view *views)
+{
+    return put(p, step, views, NULL);
+}
+
+int weft_put_on(weft_publisher *p, int64_t step, const weft_view *views, void *stream)
+{
+    return put(p, step, views, &stream);
 }

@@ -15,9 +15,11 @@
 #include "base/forks.h"
 #include "base/math.h"
 #include "base/sized.h"
+#include "comm/environment.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
 #include "version/bus_relay.h"
+#include "version/fetch_device.h"
 #include "weft/collective.h"
 
 #define CLOSE_NS INT64_C(2000000000)
@@ -64,11 +66,15 @@ static void free_subscriber(weft_subscriber *s)
     directory_unwatch(s->watch);
     directory_close(s->directory);
     for (int i = 0; i < 2; i++) {
-        if (s->buffers[i].data && (!i || s->buffers[i].data != s->buffers[0].data))
-            munmap(s->buffers[i].data, (size_t)max64(s->part.bytes, 1));
-        free(s->buffers[i].meta);
+        const struct subscribe_buffer *b = &s->buffers[i];
+        if (b->data && (!i || b->data != s->buffers[0].data))
+            munmap(b->data, (size_t)max64(s->bytes[0], 1));
+        if (b->there && (!i || b->there != s->buffers[0].there))
+            bus_device_free(fetch_device_lanes(s->device), b->there);
+        free(b->meta);
     }
     subscribe_unmap(s, 0);
+    fetch_device_close(s->device);
     free(s->maps.v);
     reader_plan_free(&s->plan);
     schema_free(s->theirs);
@@ -76,6 +82,7 @@ static void free_subscriber(weft_subscriber *s)
     schema_free(s->mine);
     free(s->sources);
     free(s->into);
+    free(s->there);
     pthread_cond_destroy(&s->unpinned);
     pthread_mutex_destroy(&s->lock);
     bus_leave(s->bus);
@@ -95,6 +102,45 @@ static int begin(weft_subscriber *s, const weft_bus_tensor *tensors, size_t n)
     return err ? err : schema_part(s->mine, s->rank, !s->packed, &s->part);
 }
 
+/* Tensor i is on a device. All are on the same. */
+static int on_device(weft_subscriber *s, size_t i, int number)
+{
+    if (!s->there)
+        s->there = calloc(s->mine->n + 1, sizeof *s->there);
+    if (!s->there)
+        return error_nomem();
+    s->there[i] = true;
+    int err = s->device ? 0 : fetch_device_open(number, &s->device);
+    if (!err && fetch_device_lanes(s->device)->device->number != number)
+        err = error_set(WEFT_EUNSUPPORTED,
+                        "weft_subscribe: tensor '%s' is on device %d, and another one on device %d: a rank has its "
+                        "tensors on one device",
+                        s->mine->v[i].name, number, fetch_device_lanes(s->device)->device->number);
+    return err;
+}
+
+/* Versions live in memory of a device. */
+static int take_device(weft_subscriber *s, int memory, int number)
+{
+    const weft_view v = {.memory = memory, .device = number};
+    int found, err = device_of_view("weft_subscribe", &v, environment_modules(), &found);
+    if (!err && memory == WEFT_MEMORY_ANY)
+        err = error_set(WEFT_EINVAL, "weft_subscribe: memory is WEFT_MEMORY_ANY: say where versions are to live");
+    for (size_t i = 0; i < s->mine->n && !err && found >= 0; i++)
+        err = on_device(s, i, found);
+    return err;
+}
+
+/* Tensors of the two memories have places that begin at 0 each. */
+static void split_part(weft_subscriber *s)
+{
+    for (size_t i = 0; i < s->mine->n; i++) {
+        int64_t *end = &s->bytes[s->there && s->there[i]];
+        s->part.v[i].at = (*end + SCHEMA_ALIGN - 1) / SCHEMA_ALIGN * SCHEMA_ALIGN;
+        *end = s->part.v[i].at + s->part.v[i].bytes;
+    }
+}
+
 /* The caller's arrays. */
 static int take_arrays(weft_subscriber *s, const weft_view *views)
 {
@@ -103,18 +149,25 @@ static int take_arrays(weft_subscriber *s, const weft_view *views)
         return error_nomem();
     for (size_t i = 0; i < s->mine->n; i++) {
         const weft_view *v = &views[i];
-        const char *wrong = v->memory != WEFT_MEMORY_HOST              ? "is not in host memory"
-                            : v->strides                               ? "has strides"
-                            : v->reserved[0] || v->reserved[1]         ? "has reserved words"
-                            : !v->data                                 ? "is NULL"
-                            : v->bytes < (size_t)subscribe_bytes(s, i) ? "is too small"
+        int number;
+        const char *wrong = v->strides                                                          ? "has strides"
+                            : v->reserved[0] || v->reserved[1]                                  ? "has reserved words"
+                            : !v->data                                                          ? "is NULL"
+                            : v->bytes < (size_t)subscribe_bytes(s, i)                          ? "is too small"
                             : (uintptr_t)v->data % weft_dtype_size(s->mine->v[i].layout->dtype) ? "is not aligned"
                                                                                                 : NULL;
         if (!s->part.v[i].bytes)
             continue;
         if (wrong)
-            return error_set(v->memory != WEFT_MEMORY_HOST || v->strides ? WEFT_EUNSUPPORTED : WEFT_EINVAL,
-                             "weft_subscribe: tensor '%s': its array %s", s->mine->v[i].name, wrong);
+            return error_set(v->strides ? WEFT_EUNSUPPORTED : WEFT_EINVAL, "weft_subscribe: tensor '%s': its array %s",
+                             s->mine->v[i].name, wrong);
+        char what[SCHEMA_NAME + 64];
+        snprintf(what, sizeof what, "weft_subscribe: tensor '%s'", s->mine->v[i].name);
+        int err = device_of_view(what, v, environment_modules(), &number);
+        if (!err && number >= 0)
+            err = on_device(s, i, number);
+        if (err)
+            return err;
         s->into[i] = v->data;
     }
     return 0;
@@ -163,8 +216,13 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
     err = begin(s, tensors, n);
     if (!err && o.direct && !o.into)
         err = error_set(WEFT_EINVAL, "weft_subscribe: direct is for arrays of the caller, and there are none");
-    if (!err && o.into)
-        err = take_arrays(s, o.into);
+    if (!err && o.into && (o.memory || o.device))
+        err =
+            error_set(WEFT_EINVAL, "weft_subscribe: the views of into say where memory is: leave memory and device 0");
+    if (!err)
+        err = o.into ? take_arrays(s, o.into) : take_device(s, o.memory, o.device);
+    if (!err)
+        split_part(s);
     if (s->ranks > 1) {
         struct error_text kept;
         int32_t mine = err, worst = 0;
@@ -230,7 +288,8 @@ int64_t subscribe_bytes(const weft_subscriber *s, size_t i)
 
 unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_buffer *b, size_t i)
 {
-    return s->direct ? s->into[i] : b->data + s->part.v[i].at;
+    unsigned char *memory = s->there && s->there[i] ? b->there : b->data;
+    return s->direct ? s->into[i] : memory + s->part.v[i].at;
 }
 
 /* Waits until none, or neither, of the buffers is pinned, or the fetch that waits is cancelled. With the lock. */
@@ -283,13 +342,22 @@ static int begin_direct(weft_subscriber *s, int64_t until)
 
 static int take_memory(weft_subscriber *s, struct subscribe_buffer *b)
 {
-    size_t size = (size_t)max64(s->part.bytes, 1);
+    size_t size = (size_t)max64(s->bytes[0], 1);
+    if (s->into && s->buffers[0].there)
+        b->there = s->buffers[0].there;
+    else if (s->bytes[1] && !b->there) {
+        int err = bus_device_alloc(fetch_device_lanes(s->device), (size_t)s->bytes[1], "to stage a version", &b->there);
+        if (err)
+            return err;
+        if (s->into)
+            s->buffers[0].there = b->there;
+    }
     void *at = s->into && s->buffers[0].data
                    ? s->buffers[0].data
                    : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         return error_set(WEFT_ENOMEM, "set '%s': there is no memory to stage %lld bytes: %s", s->set,
-                         (long long)s->part.bytes, strerror(errno));
+                         (long long)s->bytes[0], strerror(errno));
     b->data = at;
     if (s->into)
         s->buffers[0].data = at; /* versions live elsewhere: one memory is enough */
@@ -334,11 +402,22 @@ int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int fil
     }
     *m = (struct subscribe_map){.epoch = epoch, .device = st.st_dev, .inode = st.st_ino};
     int err = snapshot_map(source, file, bytes, &m->snapshot);
-    if (err)
+    if (err) {
         s->maps.n--;
-    else
-        *out = m->snapshot;
-    return err;
+        return err;
+    }
+    if (s->device && epoch) /* a relay's memory is mapped for one fetch */
+        m->pinned = bus_device_pin(fetch_device_lanes(s->device), &m->snapshot, true);
+    *out = m->snapshot;
+    return 0;
+}
+
+bool subscribe_pinned(const weft_subscriber *s, const struct snapshot *mapped)
+{
+    for (size_t i = 0; i < s->maps.n; i++)
+        if (s->maps.v[i].snapshot.head == mapped->head)
+            return s->maps.v[i].pinned;
+    return false;
 }
 
 void subscribe_unmap(weft_subscriber *s, int64_t but)
@@ -347,8 +426,11 @@ void subscribe_unmap(weft_subscriber *s, int64_t but)
     for (size_t i = 0; i < s->maps.n; i++)
         if (s->maps.v[i].epoch == but)
             s->maps.v[kept++] = s->maps.v[i];
-        else
+        else {
+            if (s->maps.v[i].pinned)
+                bus_device_unpin(fetch_device_lanes(s->device), &s->maps.v[i].snapshot);
             snapshot_close(&s->maps.v[i].snapshot);
+        }
     s->maps.n = kept;
 }
 
@@ -414,7 +496,7 @@ int weft_pin_data(const weft_pin *p, size_t i, const void **data, int64_t *bytes
                                  : "there is no such tensor");
     const struct schema_place *at = &p->subscriber->part.v[i];
     const weft_subscriber *s = p->subscriber;
-    *data = !at->bytes ? NULL : s->into ? s->into[i] : p->buffer->data + at->at;
+    *data = !at->bytes ? NULL : s->into ? s->into[i] : subscribe_place(s, p->buffer, i);
     if (bytes)
         *bytes = subscribe_bytes(s, i);
     return 0;

@@ -15,6 +15,7 @@
 
 struct subscribe_buffer {
     unsigned char *data; /* NULL: not taken yet */
+    void *there;         /* of tensors on a device; NULL: there are none, or it is not taken yet */
     weft_epoch_step version;
     char *meta;
     int pins;
@@ -24,7 +25,7 @@ struct subscribe_buffer {
 struct subscribe_source {
     int rank;
     bool local;      /* on this host */
-    const char *way; /* "mapped", "relay", "socket" or "tcp" */
+    const char *way; /* "pinned" (mapped, and pinned for a device), "mapped", "relay", "socket" or "tcp" */
     char job[WEFT_BUS_NAME + 1];
     size_t pieces;
     int64_t bytes;
@@ -35,6 +36,7 @@ struct subscribe_source {
 struct subscribe_map {
     int64_t epoch;
     uint64_t device, inode; /* of its file */
+    bool pinned;            /* for the device of the subscriber's tensors */
     struct snapshot snapshot;
 };
 
@@ -49,10 +51,13 @@ struct weft_subscriber {
     void *arg;
     int (*arrived)(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes);
     void **into; /* the caller's arrays, by tensor; NULL: versions live in the buffers */
+    bool *there; /* tensors on a device; NULL: there are none, and no device */
+    struct fetch_device *device;
     bool direct; /* fetch writes into them */
     bool packed; /* tensors that are boxes are staged packed, for swap to copy them into the arrays (packed.h) */
     struct schema *mine;
-    struct schema_part part; /* as it is staged */
+    struct schema_part part; /* as it is staged. Host memory and the device have places that begin at 0 each */
+    int64_t bytes[2];        /* of it: in host memory, and on the device */
     struct schema *theirs;   /* NULL: none was seen yet */
     struct reader_plan plan;
     struct directory *directory; /* of the watch; NULL: not opened yet */
@@ -97,6 +102,7 @@ void subscribe_write_end(weft_subscriber *s);
 int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out);
 /* Maps a snapshot, or finds its mapping, and closes the file. Valid until subscribe_unmap. */
 int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int file, int64_t bytes, struct snapshot *out);
-void subscribe_unmap(weft_subscriber *s, int64_t but);                        /* those of all epochs except this one */
-void subscribe_key(const weft_subscriber *s, int rank, char key[RECORD_KEY]); /* rank -1: that of the decision */
+void subscribe_unmap(weft_subscriber *s, int64_t but); /* those of all epochs except this one */
+bool subscribe_pinned(const weft_subscriber *s, const struct snapshot *mapped); /* for the device */
+void subscribe_key(const weft_subscriber *s, int rank, char key[RECORD_KEY]);   /* rank -1: that of the decision */
 #endif

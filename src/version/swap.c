@@ -19,8 +19,8 @@
 
 #include "base/math.h"
 #include "rendezvous/deadline.h"
+#include "version/fetch_device.h"
 #include "version/packed.h"
-#include "version/subscribe.h"
 #include "weft/collective.h"
 
 #define PAUSE_NS INT64_C(20000000)
@@ -132,28 +132,31 @@ static void write_boxes(const weft_layout *l, int rank, unsigned char *to, const
 }
 
 /* Into the caller's arrays, while there are no pins. */
-static void write_arrays(const weft_subscriber *s, const struct subscribe_buffer *b)
+static int write_arrays(weft_subscriber *s, const struct subscribe_buffer *b)
 {
     for (size_t i = 0; i < s->mine->n; i++) {
-        const unsigned char *from = b->data + s->part.v[i].at;
-        if (s->part.v[i].bytes && s->mine->v[i].layout->boxes)
+        if (!s->part.v[i].bytes || (s->there && s->there[i]))
+            continue;
+        const unsigned char *from = subscribe_place(s, b, i);
+        if (s->mine->v[i].layout->boxes)
             write_boxes(s->mine->v[i].layout, s->rank, s->into[i], from);
-        else if (s->part.v[i].bytes)
+        else
             memcpy(s->into[i], from, (size_t)s->part.v[i].bytes);
     }
+    return s->device ? fetch_device_write(s, b) : 0;
 }
 
 static int change(weft_subscriber *s, enum outcome o, const char *why)
 {
     int err = 0;
     if (o == YES && s->into && !s->direct)
-        write_arrays(s, &s->buffers[s->staged]);
+        err = write_arrays(s, &s->buffers[s->staged]);
     pthread_mutex_lock(&s->lock);
     s->undecided = o == UNKNOWN;
     if (o == YES) {
         s->live = s->staged;
         s->staged = -1;
-        s->mixed = false;
+        s->mixed = err != 0; /* a device has failed: the version is live, and this rank does not have it */
     } else if (o == NO) {
         s->staged = -1;
         err = error_set(WEFT_EPEER, "set '%s': no rank has swapped, and %s: %.300s", s->set,

@@ -1,4 +1,5 @@
-/* Layouts of boxes on the bus: random pairs with at least one side of boxes, against what each slot stands for. */
+/* Layouts of boxes on the bus: random pairs with at least one side of boxes, against what each slot stands for. Arrays
+ * are in host memory, or on a device. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include "support/boxes_random.h"
 #include "support/share.h"
 #include "version/bus.h"
+#include "version/device_kit.h"
 #include "version/version_kit.h"
 
 static struct boxes_sample sample[2];
@@ -14,6 +16,7 @@ static struct boxes_side sides[2]; /* of the publisher, of the subscriber */
 #define FROM (&sides[0])
 #define TO (&sides[1])
 #define UNTOUCHED (-7)
+static bool there[2]; /* arrays of the sides are on the device */
 
 static void make_side(struct random *g, int k, bool mesh, enum weft_dtype dtype)
 {
@@ -43,10 +46,15 @@ static void commit_all(weft_publisher **p, int ranks, int64_t step, bool wide)
     for (int r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < BOXES_ROOM; i++)
             small[i] = (int32_t)(big[i] = FROM->slot[r][i] < 0 ? 77777 + r + i : value(FROM->slot[r][i], step));
-        size_t n = (size_t)FROM->room[r];
-        fine(weft_put(p[r], step,
-                      wide ? &(weft_view)WEFT_VIEW(big, n * sizeof *big)
-                           : &(weft_view)WEFT_VIEW(small, n * sizeof *small)));
+        size_t bytes = (size_t)FROM->room[r] * (wide ? sizeof *big : sizeof *small);
+        weft_view view = WEFT_VIEW(wide ? (void *)big : (void *)small, bytes);
+        if (there[0]) {
+            view.data = device_kit_new(view.data, bytes);
+            view.memory = WEFT_MEMORY_CUDA;
+        }
+        fine(weft_put(p[r], step, &view));
+        if (there[0])
+            device_kit_free(view.data);
         fine(weft_commit(p[r], step, NULL, NULL));
     }
 }
@@ -101,6 +109,11 @@ static void read_rank(weft_bus *b, weft_publisher **p, int ranks, int rank, int 
             memory[i] = UNTOUCHED;
         else
             ((int32_t *)memory)[i] = UNTOUCHED;
+    if (there[1]) {
+        view.data = device_kit_new(memory, sizeof memory);
+        view.memory = WEFT_MEMORY_CUDA;
+        o.memory = mode == PLAIN ? WEFT_MEMORY_CUDA : WEFT_MEMORY_HOST;
+    }
     fine(weft_subscribe(b, "boxes", &(weft_bus_tensor){.name = "w", .layout = TO->layout}, 1, &o, &s));
     int64_t lacks = missing(rank, ranks);
     if (lacks) {
@@ -109,6 +122,8 @@ static void read_rank(weft_bus *b, weft_publisher **p, int ranks, int rank, int 
         snprintf(text, sizeof text, "that no rank of the publisher holds: %lld of 'w'", (long long)lacks);
         says(text);
         weft_subscriber_close(s);
+        if (there[1])
+            device_kit_free(view.data);
         return;
     }
     for (int k = 0; k < 2; k++) { /* the second one may come as a delta */
@@ -118,13 +133,17 @@ static void read_rank(weft_bus *b, weft_publisher **p, int ranks, int rank, int 
         fine(weft_use(s, &pin));
         fine(weft_pin_data(pin, 0, &data, &bytes));
         assert_int_equal(bytes, TO->room[rank] * (int64_t)weft_dtype_size(dtype));
+        if (bytes && there[1])
+            device_kit_copy(memory, data, (size_t)bytes);
         if (bytes)
-            check(data, dtype, rank, *step, mode == PLAIN ? 0 : UNTOUCHED, seed);
+            check(there[1] ? memory : data, dtype, rank, *step, mode == PLAIN ? 0 : UNTOUCHED, seed);
         weft_unuse(pin);
         if (!k)
             commit_all(p, ranks, ++*step, wide);
     }
     weft_subscriber_close(s);
+    if (there[1])
+        device_kit_free(view.data);
 }
 
 static void random_pairs(void **state)
@@ -139,6 +158,8 @@ static void random_pairs(void **state)
         weft_publisher *p[BOXES_RANKS];
         int64_t step = 1;
         open_two(apart, &a, &b);
+        there[0] = random_once_in(&g, 3);
+        there[1] = random_once_in(&g, 3);
         boxes_shape(&g, &sample[0]);
         sample[1].ndim = sample[0].ndim;
         memcpy(sample[1].extents, sample[0].extents, sizeof sample[0].extents);
@@ -170,6 +191,7 @@ static void random_pairs(void **state)
         fine(weft_bus_close(b));
     }
     assert_true(getenv("WEFT_TEST_SEED") || cases < 20 || (boxes && refused));
+    there[0] = there[1] = false;
 }
 
 /* q, k and v of a trainer by rows, in one array of an engine that has more in it. */
@@ -408,8 +430,8 @@ static void many_boxes(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_pairs), cmocka_unit_test(fused),
-                                       cmocka_unit_test(replicas), cmocka_unit_test(holders_take_turns),
-                                       cmocka_unit_test(many_boxes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(random_pairs, device_kit_open, device_kit_close),
+                                       cmocka_unit_test(fused), cmocka_unit_test(replicas),
+                                       cmocka_unit_test(holders_take_turns), cmocka_unit_test(many_boxes)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }

@@ -5,16 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bus/directories.h"
-#include "memory/memory.h"
-#include "support/random.h"
 #include "support/ranks.h"
 #include "support/share.h"
-#include "support/tensors.h"
-#include "weft/bus.h"
-
-#define TENSORS 3
-#define RANKS 12
+#include "version/random_sides.h"
 
 static const weft_want latest = {WEFT_WANT_LATEST, 0};
 
@@ -26,113 +19,6 @@ static weft_bus *open_bus(const char *job)
     o.job = job;
     fine(weft_bus_open(directories_url(), &o, &b));
     return b;
-}
-
-/* ---- random layouts ---- */
-
-static const char *const dtypes[] = {"f32", "bf16", "f64", "i32", "f16", "i64"};
-
-struct shape {
-    int ndim;
-    int64_t extent[3];
-};
-
-/* A layout of the shape on at most RANKS ranks: axes split dims, in chunks or blocks, or replicate. */
-static weft_layout *random_layout(struct random *g, const struct shape *s)
-{
-    char text[256], mesh[64] = "";
-    int64_t sizes[3], ranks = 1, n = random_in(g, 1, 3), at = 0;
-    int dim[3];
-    weft_layout *l;
-    for (int a = 0; a < n; a++) {
-        sizes[a] = random_in(g, 1, 3);
-        ranks *= sizes[a];
-        if (ranks > RANKS) {
-            ranks /= sizes[a];
-            sizes[a] = 1;
-        }
-        dim[a] = (int)random_in(g, -1, s->ndim - 1);
-        sprintf(mesh + strlen(mesh), "%s%c%d", a ? "." : "", 'x' + a, (int)sizes[a]);
-    }
-    at += sprintf(text, "%s[", dtypes[random_in(g, 0, 5)]);
-    for (int d = 0; d < s->ndim; d++) {
-        at += sprintf(text + at, "%s%d", d ? "," : "", (int)s->extent[d]);
-        for (int a = 0; a < n; a++)
-            if (dim[a] == d && random_once_in(g, 2))
-                at += sprintf(text + at, "/%c", 'x' + a);
-            else if (dim[a] == d)
-                at += sprintf(text + at, "/%c:%d", 'x' + a, (int)random_in(g, 1, 4));
-    }
-    sprintf(text + at, "] @%s", mesh);
-    if (weft_layout_parse(text, &l))
-        fail_msg("%s", weft_errmsg());
-    return l;
-}
-
-struct filler {
-    unsigned char *data;
-    int dtype;
-    int64_t seed, wrong;
-};
-
-static double value(int64_t global, int64_t seed)
-{
-    return (double)((global * 7 + seed * 13) % 251 - 125); /* the same in every dtype */
-}
-
-static void fill(void *arg, int64_t global, int64_t local)
-{
-    struct filler *f = arg;
-    double x = value(global, f->seed);
-    memory_cast_one(f->data + local * (int64_t)weft_dtype_size(f->dtype), f->dtype, &x, WEFT_F64);
-}
-
-static void check(void *arg, int64_t global, int64_t local)
-{
-    struct filler *f = arg;
-    double x;
-    memory_cast_one(&x, WEFT_F64, f->data + local * (int64_t)weft_dtype_size(f->dtype), f->dtype);
-    f->wrong += x != value(global, f->seed);
-}
-
-/* A publisher of some ranks, all in this process. */
-struct side {
-    int ranks;
-    weft_layout *layouts[TENSORS];
-    weft_bus_tensor tensors[TENSORS];
-    weft_publisher *pub[RANKS];
-    weft_subscriber *sub[RANKS];
-};
-static const char *const names[TENSORS] = {"a", "b.weight", "c"};
-
-static void random_side(struct random *g, const struct shape *shapes, struct side *out)
-{
-    *out = (struct side){.ranks = 1};
-    for (int i = 0; i < TENSORS; i++) {
-        out->layouts[i] = random_layout(g, &shapes[i]);
-        out->tensors[i] = (weft_bus_tensor){.name = names[i], .layout = out->layouts[i]};
-        int n = weft_layout_ranks(out->layouts[i]);
-        out->ranks = n > out->ranks ? n : out->ranks;
-    }
-}
-
-static void drop_side(struct side *s)
-{
-    for (int i = 0; i < TENSORS; i++)
-        weft_layout_free(s->layouts[i]);
-}
-
-static void publish_all(weft_bus *b, const char *set, struct side *s, int64_t run)
-{
-    char name[32];
-    snprintf(name, sizeof name, "run%lld", (long long)run);
-    for (int r = 0; r < s->ranks; r++) {
-        weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
-        o.rank = r;
-        o.ranks = s->ranks;
-        o.run = name;
-        fine(weft_publish(b, set, s->tensors, TENSORS, &o, &s->pub[r]));
-    }
 }
 
 /* Puts and commits on all ranks but one. Arrays have dtypes of their own. */
