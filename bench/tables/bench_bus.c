@@ -11,6 +11,7 @@
 
 #include "bench/ranks/rank_bus.h"
 #include "bench/tables/bench.h"
+#include "bench/tables/bench_bus_device.h"
 #include "bench/work/median.h"
 #include "bench/work/work.h"
 #include "tool/args.h"
@@ -44,7 +45,7 @@ struct result {
     struct peer peers[PEERS];
 };
 struct options {
-    int64_t bytes, tensors, rounds;
+    int64_t bytes, tensors, rounds, device;
     bool cpu, json;
     const char *peers;
 };
@@ -279,9 +280,17 @@ static int run(const struct options *o, const char *folder, struct result *out, 
     return code ? code : o->peers ? measure_peers(o, out, why) : CLI_OK;
 }
 
+static int run_device(const struct options *o, const char *folder, struct failure *why)
+{
+    struct rank_bus_job shape;
+    choose_shape(o->bytes / o->tensors, &shape);
+    const struct bench_bus_device_options d = {shape.rows, shape.columns, o->tensors, o->rounds, o->device, o->json};
+    return bench_bus_device(&d, folder, why);
+}
+
 int bench_bus(int argc, char **argv)
 {
-    struct options o = {.bytes = INT64_C(256) << 20, .tensors = 500, .rounds = 5};
+    struct options o = {.bytes = INT64_C(256) << 20, .tensors = 500, .rounds = 5, .device = -1};
     const struct args_option options[] = {
         {"bytes", ARGS_BYTES, "B", "of the set, in f32 (256M); memory is about four times as much", &o.bytes, 4096,
          INT64_C(1) << 40},
@@ -289,6 +298,8 @@ int bench_bus(int argc, char **argv)
         {"rounds", ARGS_INT, "N", "rounds in which memcpy, put and fetch take turns (5)", &o.rounds, 1, ROUNDS},
         {"peers", ARGS_TEXT, "SCRIPT", "also run the peers of this script: bench/bus_peers.py of the source tree",
          &o.peers, 0, 0},
+        {"device", ARGS_INT, "N", "instead: one rank that puts from and fetches into memory of CUDA device N, in GB/s",
+         &o.device, 0, 1023},
         {"cpu", ARGS_FLAG, NULL, "processor time of both ranks, for a machine with other work", &o.cpu, 0, 0},
         {"json", ARGS_FLAG, NULL, "print the table as JSON", &o.json, 0, 0},
         {0},
@@ -314,7 +325,7 @@ int bench_bus(int argc, char **argv)
     if (!temp_folder_make(NULL, "bench-bus", &folder, text, sizeof text))
         code = failure_set(&why, CLI_WRONG, "%s", text);
     else
-        code = run(&o, folder.path, &result, &why);
+        code = o.device < 0 ? run(&o, folder.path, &result, &why) : run_device(&o, folder.path, &why);
     temp_folder_remove(&folder);
     if (result.n)
         (o.json ? print_json : print_text)(&o, &result, code ? why.text : NULL);
