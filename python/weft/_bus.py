@@ -21,6 +21,7 @@ from ._arrays import Bits, array_at, memory_for, memory_of
 from ._checkpoint import Call, show_bar, stop
 from ._comm import Closing, nanoseconds
 from ._convert import layout_text, mesh_text
+from ._device import device_array, device_number, finish_work, order_of
 from ._errors import ArrayError, BusyError, Error, InvalidError, TimeoutError, check, failure, filled, text_of
 from ._exec import views_of
 from ._jax import from_jax, jax_local
@@ -156,8 +157,8 @@ def _want(want: Union[str, int, None]) -> Any:
     return out
 
 
-def _arrays_into(which: Mapping[str, Layout], into: Mapping[str, Any], rank: int, rank_of: Any) -> Tuple[Any, Any, Any]:
-    """Views of the arrays in which a subscriber's versions live, and what they need."""
+def _arrays_into(which: Mapping[str, Layout], into: Mapping[str, Any], rank: int, rank_of: Any) -> Tuple[Any, Dict[str, int], Any]:
+    """Views of the arrays in which a subscriber's versions live, the devices of those that are on one, and what they need."""
     missing = [n for n, w in which.items() if n not in into and w.local(rank).elements]
     strange = [n for n in into if n not in which]
     if missing or strange:
@@ -165,7 +166,7 @@ def _arrays_into(which: Mapping[str, Layout], into: Mapping[str, Any], rank: int
     arrays = {n: _local(into[n], rank_of) for n in which if n in into}
     memories = [memory_for(arrays.get(n), w, rank, f"into {n!r}", True) for n, w in which.items()]
     views, keep = views_of(memories)
-    return views, keep, arrays
+    return views, {n: m.device for n, m in zip(which, memories) if m is not None and m.on_device}, (keep, arrays)
 
 
 # ---- the bus ----
@@ -303,6 +304,7 @@ class Bus(Closing):
         direct: bool = False,
         alone: bool = False,
         delta: bool = True,
+        device: Any = None,
         rank_of: Optional[Callable[[Any], int]] = None,
     ) -> "Subscriber":
         """Says which tensors of a set this job wants, and how it holds them. The set need not be published yet.
@@ -316,7 +318,10 @@ class Bus(Closing):
 
         ``into`` has an array for each tensor, where versions are to live: swap copies into them, when all ranks have staged and checked the
         version, and waits until no pin is held. With ``direct``, fetch writes into them at once, without memory to stage; :meth:`Subscriber.use` is
-        then refused until a fetch was whole and is swapped.
+        then refused until a fetch was whole and is swapped. These arrays may be on a CUDA device.
+
+        With ``device="cuda"`` or ``"cuda:1"`` versions live in memory of that device: arrays are :class:`weft.DeviceArray`, or tensors of PyTorch
+        with ``torch``. A pin is given back when the work that reads its arrays has ended; for PyTorch's current stream weft waits by itself.
 
         Data of another host is pulled once for all readers of this host, as changed elements where that is shorter. ``alone`` pulls for this rank only, with less
         memory and more traffic; without ``delta`` it is pulled whole.
@@ -340,12 +345,20 @@ class Bus(Closing):
         if comm is not None:
             opts.comm = comm._open().ptr
         keep: Any = None
+        devices: Dict[str, int] = {}
         if into is not None:
-            keep = _arrays_into(which, into, here, rank_of)
-            opts.into, opts.direct = keep[0], direct
+            views, devices, more = _arrays_into(which, into, here, rank_of)
+            keep, opts.into, opts.direct = (views, more), views, direct
         elif direct:
             raise InvalidError("subscribe: direct is for arrays of yours: give them as into")
-        return Subscriber(self, name, which, [known.get(n) for n in which], opts, here, torch, _Calls(heard, arrived, bar), comm, keep)
+        number = None if device is None else device_number(device)
+        if number is not None and into is not None:
+            raise InvalidError("subscribe: device says where versions live, and with into they live in your arrays: give one of them")
+        if number is not None:
+            opts.memory, opts.device = lib.WEFT_MEMORY_CUDA, number
+            devices = dict.fromkeys(which, number)
+        call = _Calls(heard, arrived, bar)
+        return Subscriber(self, name, which, [known.get(n) for n in which], opts, here, torch, devices, call, comm, keep)
 
     def close(self) -> None:
         """Its publishers and subscribers have to be closed before."""
@@ -427,9 +440,17 @@ class Publisher(Closing):
         return views, (keep, memories)
 
     def put(self, step: int, arrays: Mapping[str, Any]) -> None:
-        """Copies this rank's part of every tensor into memory of the bus, and casts it. The arrays are free on return."""
-        views, _keep = self._views("put", arrays)
-        check(lib.weft_put(self._handle.get(), step, views))
+        """Copies this rank's part of every tensor into memory of the bus, and casts it. The arrays are free on return.
+
+        Arrays may be on a CUDA device: it casts them, after the work of the stream that they name (PyTorch's current one, CuPy's). Others must be ready.
+        """
+        views, (_keep, memories) = self._views("put", arrays)
+        order = order_of(memories)
+        stream = order.stream() if order is not None else None
+        if stream is None:
+            check(lib.weft_put(self._handle.get(), step, views))
+        else:
+            check(lib.weft_put_on(self._handle.get(), step, views, ffi.cast("void *", stream)))
 
     @contextmanager
     def lend(self, step: int, arrays: Mapping[str, Any], meta: Any = None, wait: float = 0) -> Iterator[bool]:
@@ -483,13 +504,14 @@ def _differences(missing: Sequence[str], strange: Sequence[str]) -> str:
 class _Held:
     """A pin of the library, until the last array in it is gone."""
 
-    def __init__(self, ptr: Any, owner: "_Owner") -> None:
-        self.ptr, self.owner = ptr, owner
+    def __init__(self, ptr: Any, owner: "_Owner", devices: Mapping[str, int]) -> None:
+        self.ptr, self.owner, self.devices = ptr, owner, set(devices.values())
         with owner.lock:
             owner.pins += 1
 
     def __del__(self) -> None:
         if self.owner.handle._process == os.getpid():
+            finish_work(self.devices)
             lib.weft_unuse(self.ptr)
         with self.owner.lock:
             self.owner.pins -= 1
@@ -504,15 +526,26 @@ class _Owner:
         self.pins = 0
 
 
+def _array(owner: Any, data: Any, dtype: str, shape: Tuple[int, ...], torch: bool, device: Optional[int]) -> Any:
+    """An array for reading, in host memory or on a device."""
+    address = int(ffi.cast("uintptr_t", data))
+    if device is not None:
+        return device_array(owner, address, dtype, shape, device, torch)
+    array = array_at(owner, address, dtype, shape, torch)
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False
+    return array
+
+
 class Pin(MappingOf):  # type: ignore[type-arg]
     """One version's tensors by name, which do not change while the pin is held: ``with sub.use() as w: w["embed"]``.
 
     The memory is given back when the ``with`` has ended and no array of it is left. Arrays are for reading.
     """
 
-    def __init__(self, held: _Held, layouts: Mapping[str, Layout], rank: int, torch: bool) -> None:
+    def __init__(self, held: _Held, layouts: Mapping[str, Layout], rank: int, torch: bool, devices: Mapping[str, int]) -> None:
         self._held: Optional[_Held] = held
-        self._layouts, self._rank, self._torch = layouts, rank, torch
+        self._layouts, self._rank, self._torch, self._devices = layouts, rank, torch, devices
         self._index = {name: i for i, name in enumerate(layouts)}
         self.version = _version(lib.weft_pin_version(held.ptr))
 
@@ -532,10 +565,7 @@ class Pin(MappingOf):  # type: ignore[type-arg]
         data, size = ffi.new("void **"), ffi.new("int64_t *")
         check(lib.weft_pin_data(held.ptr, self._index[name], ffi.cast("const void **", data), size))
         shape = which.local(self._rank).shape
-        array = array_at(held, int(ffi.cast("uintptr_t", data[0])), which.dtype, shape, self._torch)
-        if isinstance(array, np.ndarray):
-            array.flags.writeable = False
-        return array
+        return _array(held, data[0], which.dtype, shape, self._torch, self._devices.get(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layouts)
@@ -566,6 +596,7 @@ class _Calls(Call):
         self.names: Sequence[str] = ()
         self.layouts: Mapping[str, Layout] = {}
         self.rank, self.torch = 0, False
+        self.devices: Mapping[str, int] = {}
 
 
 @ffi.def_extern(error=lib.WEFT_EINVAL, onerror=stop)  # type: ignore[untyped-decorator]
@@ -576,9 +607,7 @@ def weft_python_arrived(arg: Any, version: Any, i: int, data: Any, size: int) ->
         name = call.names[i]
         which = call.layouts[name]
         shape = (size // _dtypes.size_of(which.dtype),) if which._desc.boxes else which.local(call.rank).shape
-        array = array_at(call, int(ffi.cast("uintptr_t", data)), which.dtype, shape, call.torch)
-        if isinstance(array, np.ndarray):
-            array.flags.writeable = False
+        array = _array(call, data, which.dtype, shape, call.torch, call.devices.get(name))
         call.tell(call.arrived, _version(version), name, array)
     return 0
 
@@ -706,15 +735,16 @@ class Subscriber(Closing):
         opts: Any,
         rank: int,
         torch: bool,
+        devices: Mapping[str, int],
         call: _Calls,
         comm: "Optional[Comm]",
         keep: Any,
     ) -> None:
         self.name, self.rank = name, rank
-        self._layouts, self._torch, self._comm = which, torch, comm
+        self._layouts, self._torch, self._devices, self._comm = which, torch, devices, comm
         self._call = call
         self._fetching: Callable[[], Optional[Fetching]] = lambda: None
-        call.names, call.layouts, call.rank, call.torch = list(which), which, rank, torch
+        call.names, call.layouts, call.rank, call.torch, call.devices = list(which), which, rank, torch, devices
         self._arg = opts.arg = ffi.new_handle(call)
         if call.heard is not None:
             opts.progress = lib.weft_python_progress
@@ -806,7 +836,7 @@ class Subscriber(Closing):
         """Pins the live version. Raises InvalidError if there is none yet."""
         out = ffi.new("weft_pin **")
         check(lib.weft_use(self._ptr, out))
-        return Pin(_Held(out[0], self._owner), self._layouts, self.rank, self._torch)
+        return Pin(_Held(out[0], self._owner, self._devices), self._layouts, self.rank, self._torch, self._devices)
 
     async def __aiter__(self) -> AsyncIterator[Version]:
         """Every newer version, staged: ``async for v in sub: sub.swap(v)``. Without a swap the next one is the same or a newer one.

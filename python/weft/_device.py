@@ -153,6 +153,14 @@ def stream_handle(stream: Any) -> int:
     )
 
 
+def finish_work(devices: Iterable[int]) -> None:
+    """Waits for what is in PyTorch's current streams, if PyTorch uses CUDA in this process."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+
+
 class Order:
     """Which stream runs on some memories are ordered by, if the caller names none."""
 

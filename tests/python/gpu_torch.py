@@ -347,6 +347,43 @@ def check_jax():
     return "arrays of JAX as sources, and memory of weft as one of them"
 
 
+# ---- the bus ----
+
+
+def bus_rank(comm, folder):
+    """A model on the GPU, trained on a stream: each version is that of its step, in tensors that live on the GPU, and in given ones."""
+    import torch
+
+    torch.cuda.set_device(0)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        model = {f"w{i}": torch.randn(300 + i, 257, device="cuda") for i in range(20)}
+        into = {n: torch.zeros_like(t, dtype=torch.bfloat16) for n, t in model.items()}
+        with weft.bus(f"file:{folder}/directory") as bus, bus.publish("policy", model, dtype="bf16") as pub:
+            mine = {n: f"bf16[{t.shape[0]},{t.shape[1]}] @x1" for n, t in model.items()}
+            with bus.subscribe("policy", mine, device="cuda", torch=True) as on, bus.subscribe("policy", mine, into=into, torch=True) as given:
+                for step in range(1, 6 if QUICK else 51):
+                    for t in model.values():
+                        t.copy_(mix(t, step).remainder(1024))  # on the stream: put waits for it
+                    pub.put(step, model)
+                    pub.commit(step)
+                    want = {n: t.to(torch.bfloat16) for n, t in model.items()}
+                    for sub in (on, given):
+                        sub.swap(sub.fetch("newer"))
+                        with sub.use() as w:
+                            for n, t in want.items():
+                                assert w[n].is_cuda and torch.equal(w[n], t), (step, n)
+    return True
+
+
+def check_bus():
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        assert weft.spawn(bus_rank, 1, folder, method="spawn", timeout=300) == [True]
+    return "the bus: put from tensors of PyTorch, and fetched into memory of the GPU and into given tensors"
+
+
 def main():
     if not there("torch"):
         print("skip: PyTorch is not installed: nothing is tried on a GPU")
@@ -363,6 +400,7 @@ def main():
         (check_dtensor, "torch"),
         (check_cupy, "cupy"),
         (check_jax, "jax"),
+        (check_bus, "torch"),
         (check_graph, "torch"),
         (check_overlap, "torch"),
         (check_order, "torch"),

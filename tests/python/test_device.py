@@ -496,6 +496,86 @@ def test_windows_that_are_refused():
     assert alone(rank_main)
 
 
+# ---- the bus ----
+
+
+def test_bus(tmp_path):
+    """Put from the device, cast there; read into memory of the device, into arrays on it, and into host memory."""
+
+    def rank_main(comm):
+        which, url = "f32[500,300] @x1", f"file:{tmp_path}/directory"
+        here, into, out = comm.empty(which, device="cuda"), comm.empty("bf16[500,300] @x1", device="cuda"), comm.empty("bf16[500,300] @x1")
+        seen = []
+        with weft.bus(url) as bus, bus.publish("policy", {"w": here}, dtype="bf16") as pub:
+            mine = {"w": "bf16[500,300] @x1"}
+            on, given, host = (
+                bus.subscribe("policy", mine, device="cuda:0", arrived=lambda v, n, a: seen.append((n, a.device))),
+                bus.subscribe("policy", mine, into={"w": into}),
+                bus.subscribe("policy", {"w": "f32[500,300] @x1"}),
+            )
+            for step in range(1, 4):
+                whole = np.arange(500 * 300, dtype=np.float32).reshape(500, 300) % 128 + step
+                pub.put(step, {"w": moved(comm, whole, here, which)})
+                pub.commit(step)
+                for sub in (on, given, host):
+                    sub.swap(sub.fetch("newer"))
+                with host.use() as w:
+                    assert np.array_equal(w["w"], whole)
+                for sub in (on, given):
+                    with sub.use() as w:
+                        array = w["w"]
+                        assert isinstance(array, weft.DeviceArray) and (array.dtype, array.shape, array.device) == ("bf16", (500, 300), "cuda:0")
+                        bits = np.asarray(moved(comm, array, out, "bf16[500,300] @x1")).view(np.uint16)
+                        assert np.array_equal(bits, (whole.view(np.uint32) >> 16).astype(np.uint16))
+                    del array
+            assert seen == [("w", "cuda:0")] * 3
+            with pytest.raises(weft.InvalidError, match="give one of them"):
+                bus.subscribe("policy", mine, into={"w": into}, device="cuda")
+            with pytest.raises(weft.UnsupportedError, match="'w': its array is not in host memory"), pub.lend(9, {"w": here}):
+                pass
+            for sub in (on, given, host):
+                sub.close()
+        return True
+
+    assert alone(rank_main)
+
+
+def test_bus_follows(tmp_path):
+    def rank_main(comm):
+        which, url = "f32[1000] @x1", f"file:{tmp_path}/directory"
+        here, there = comm.empty(which, device="cuda"), comm.empty(which, device="cuda")
+        for step in (1, 2):
+            values = np.arange(1000, dtype=np.float32) * step
+            weft.sync(url, "policy", {"w": moved(comm, values, here, which)}, step)
+            assert weft.follow(url, "policy", {"w": there}, timeout=60) == (1, step)
+            assert np.array_equal(moved(comm, there, np.empty(1000, np.float32), which), values)
+        return True
+
+    assert alone(rank_main)
+
+
+def test_bus_puts_after_the_stream_of_an_interface(tmp_path):
+    """What a late stream writes is put."""
+
+    def rank_main(comm):
+        streams, which = simulated.Streams(), "f32[1000] @x1"
+        stream, here = streams.new(), comm.empty(which, device="cuda")
+        with weft.bus(f"file:{tmp_path}/directory") as bus, bus.publish("policy", {"w": here}) as pub, bus.subscribe("policy", {"w": which}) as sub:
+            for step in range(1, 6):
+                values = np.arange(1000, dtype=np.float32) * step
+                with weft.lower(which, which).bind(comm, values, here) as bound:
+                    work = bound.start(stream=stream)
+                    pub.put(step, {"w": Interface(here, stream=stream)})
+                    pub.commit(step)
+                    work.wait()
+                sub.swap(sub.fetch("newer"))
+                with sub.use() as w:
+                    assert np.array_equal(w["w"], values)
+        return True
+
+    assert alone(rank_main)
+
+
 # ---- examples ----
 
 
