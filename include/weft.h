@@ -193,6 +193,13 @@ typedef struct weft_boxes {
  * copies there. An element in no box of the source stays as it is in the destination. */
 #define WEFT_LAYOUT_OVERLAPS 2 /* an element may be in several boxes; the text form is "+overlaps" */
 #define WEFT_LAYOUT_GAPS 4     /* an element may be in no box; the text form is "+gaps" */
+/* Scales of a tensor of f8: each block of elements has one scale, and stands for its values times that scale. The text
+ * form is "*f32(128,128)", with the blocks of the last dims. The scales are a tensor of their own (weft_layout_scales).
+ * Only for layouts without folds and ghosts, of at most 7 dims. */
+typedef struct weft_scale {
+    enum weft_dtype dtype; /* WEFT_F32: largest absolute value / largest value of the format; WEFT_F8E8M0: as OCP MX */
+    int64_t block[WEFT_MAX_DIMS]; /* extent of a block in each dim, at least 1; the last blocks may be cut short */
+} weft_scale;
 typedef struct weft_layout_desc {
     size_t size;
     enum weft_dtype dtype;
@@ -203,6 +210,7 @@ typedef struct weft_layout_desc {
     const weft_fold *folds;
     uint64_t flags;          /* WEFT_LAYOUT_FACES; with boxes WEFT_LAYOUT_OVERLAPS and WEFT_LAYOUT_GAPS */
     const weft_boxes *boxes; /* NULL: a mesh. Otherwise dims have extents alone, and naxes, nfolds and ranks are 0 */
+    const weft_scale *scale; /* NULL: the values have no scales */
 } weft_layout_desc;
 #define WEFT_LAYOUT_DESC_INIT WEFT_SIZED(weft_layout_desc)
 
@@ -243,6 +251,10 @@ WEFT_API int weft_layout_permute(const weft_layout *l, const int *order, weft_la
  * buffers stay as they are. A box that is no box of the new shape becomes several. Refused if a dim of either shape is
  * not a product of dims of the other or a factor of one. */
 WEFT_API int weft_layout_reshape(const weft_layout *l, int ndim, const int64_t *extents, weft_layout **out);
+/* The layout of the scales of a layout that has some: one element for each block, on all ranks that hold a part of the
+ * block. If no block is cut by the splits of a mesh, it is the same mesh. Otherwise it is boxes: the blocks of each box
+ * of weft_layout_boxes, dense, one box behind the other. */
+WEFT_API int weft_layout_scales(const weft_layout *l, weft_layout **out);
 WEFT_API int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len);
 /* Boxes as JSON, which weft_layout_parse reads: {"dtype": "f32", "shape": [8], "boxes": [{"rank": 0, "at": [0],
  * "len": [8], "offset": 0, "stride": [1]}]}, with "overlaps": true and "gaps": true where they are allowed. In a text
@@ -270,7 +282,9 @@ WEFT_API void weft_layout_free(weft_layout *l);
 
 /* ---- plans ---- */
 
-/* One tensor to move. The name is part of the plan's digest; NULL is the same as "". */
+/* One tensor to move. The name is part of the plan's digest; NULL is the same as "". If a side has scales, the plan has
+ * two tensors for it: the values, and behind them the scales, "NAME.scale". A side without scales may be f32, bf16 or
+ * f16: scales are made of its values, or it gets the values times their scales. */
 typedef struct {
     const char *name;
     const weft_layout *src, *dst;
@@ -503,10 +517,10 @@ typedef struct weft_bind_opts {
 WEFT_API const char *weft_way_name(size_t i);
 
 /* Collective, in the same order on all ranks. src and dst have one view for each tensor; either may be NULL if the rank
- * holds nothing there. If on any rank a buffer is too small, buffers overlap illegally, the memory is of a kind that is
- * not supported or the plan is another one, all ranks are refused with one text that names the rank. After bind nothing
- * is allocated, with one exception: over sockets, a message that arrives before its run has started is buffered. The
- * plan and the comm must outlive the exec. */
+ * holds nothing there. The view of scales on a side without scales is ignored. If on any rank a buffer is too small,
+ * buffers overlap illegally, the memory is of a kind that is not supported or the plan is another one, all ranks are
+ * refused with one text that names the rank. After bind nothing is allocated, with one exception: over sockets, a
+ * message that arrives before its run has started is buffered. The plan and the comm must outlive the exec. */
 WEFT_API int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst,
                        const weft_bind_opts *opts, weft_exec **out);
 /* Collective. Continues with other buffers. Refused while a run is in flight. */

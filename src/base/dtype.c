@@ -123,6 +123,17 @@ bool dtype_castable(int from, int to)
     return dtype_exists(from) && dtype_exists(to) && (!dtype_is_complex(from) || dtype_is_complex(to));
 }
 
+bool dtype_scalable(int value, int scale)
+{
+    bool f8 = value == WEFT_F8E4M3 || value == WEFT_F8E4M3SAT || value == WEFT_F8E5M2 || value == WEFT_F8E5M2SAT;
+    return f8 && (scale == WEFT_F32 || scale == WEFT_F8E8M0);
+}
+
+bool dtype_unscaled(int dtype)
+{
+    return dtype == WEFT_F32 || dtype == WEFT_BF16 || dtype == WEFT_F16;
+}
+
 int dtype_acc(int dtype)
 {
     return dtype_is_float(dtype) && dtypes[dtype].size < 4 ? WEFT_F32 : dtype;

@@ -25,6 +25,10 @@ bool dtype_foldable(int op, int dtype);
 const char *dtype_folds(int dtype); /* for the text of a refusal: which ops fold it */
 /* Is there a cast? There is one between every two dtypes, except from a complex dtype to a real one. */
 bool dtype_castable(int from, int to);
+/* Can values of one dtype have block scales of the other (memory/scale.h)? Does a cast with scales begin or end with
+ * this dtype? */
+bool dtype_scalable(int value, int scale);
+bool dtype_unscaled(int dtype);
 /* The dtype in which values are folded: f32 for f16, bf16 and f8, otherwise the dtype itself. */
 int dtype_acc(int dtype);
 #endif

@@ -20,10 +20,10 @@ int checkpoint_place_mesh(const char *what, const char *text, weft_layout **out)
     memcpy(whole, "u8[] @", 6);
     memcpy(whole + 6, text, n + 1);
     weft_layout *l = NULL;
-    int rc = strpbrk(text, "=+@[{") ? error_set(WEFT_EINVAL, "%s: '%s' is not a mesh such as tp4.pp2", what, text)
-                                    : weft_layout_parse(whole, &l);
+    int rc = strpbrk(text, "=+@[{*") ? error_set(WEFT_EINVAL, "%s: '%s' is not a mesh such as tp4.pp2", what, text)
+                                     : weft_layout_parse(whole, &l);
     free(whole);
-    if (rc == WEFT_EINVAL && !strpbrk(text, "=+@[{"))
+    if (rc == WEFT_EINVAL && !strpbrk(text, "=+@[{*"))
         return error_set(WEFT_EINVAL, "%s: '%s' is not a mesh such as tp4.pp2", what, text);
     if (!rc && l->mesh > CHECKPOINT_RANKS) {
         weft_layout_free(l);

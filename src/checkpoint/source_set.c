@@ -252,8 +252,8 @@ static int parse_note(struct checkpoint *c, const struct item *i, const char *fr
     if (rc)
         return rc == WEFT_EINVAL ? wrong(c, i, "weft's note of its layout does not parse") : rc;
     *out = l;
-    bool plain = !l->boxes && !l->nfolds && l->nranks <= c->src.mesh->mesh && l->dtype == i->tensor->dtype &&
-                 l->ndim == i->tensor->ndim;
+    bool plain = !l->boxes && !l->nfolds && !l->scale.dtype && l->nranks <= c->src.mesh->mesh &&
+                 l->dtype == i->tensor->dtype && l->ndim == i->tensor->ndim;
     for (int d = 0; d < l->ndim; d++)
         plain = plain && !l->dim[d].lo && !l->dim[d].hi;
     return plain ? 0 : wrong(c, i, "weft's note of its layout is not that of a checkpoint's tensor");

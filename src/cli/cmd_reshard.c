@@ -178,6 +178,8 @@ static int reshard(const char *src, const char *dst, const char *in, const char 
     struct job j = {.staged = staged};
     int code = layout_pair_parse(&j.pair, src, dst, &why);
     if (!code)
+        code = layout_pair_unscaled(&j.pair, "reshard", &why);
+    if (!code)
         code = runner_place(NULL, j.pair.world, &j.place, &why);
     if (!code)
         code = open_side(&j.in, j.pair.src, j.pair.world, "--in", in, &why);

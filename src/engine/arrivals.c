@@ -94,6 +94,11 @@ int weft_exec_on_arrival(weft_exec *x, void (*arrived)(void *arg, size_t i, cons
 {
     if (!x)
         return error_set(WEFT_EINVAL, "weft_exec_on_arrival: the exec is NULL");
+    for (size_t i = 0; x->quantise && i < x->plan->scales->n; i++)
+        if (x->plan->scales->v[i].back)
+            return error_set(
+                WEFT_EUNSUPPORTED,
+                "weft_exec_on_arrival: the destination is multiplied by its scales when all of it has come");
     struct comm_family *f = comm_enter(x->comm);
     int err = watch(x, arrived, arg);
     comm_leave(f);

@@ -14,6 +14,7 @@
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/proof.h"
+#include "engine/quantise.h"
 #include "engine/tracer.h"
 #include "engine/ways/pinned.h"
 #include "engine/ways/way_wire.h"
@@ -178,6 +179,7 @@ static void discard(weft_exec *x)
         x->comm->transport->release(x->comm->link, x->block);
         x->comm->transport->release(x->comm->link, x->scratch);
     }
+    quantise_free(x, !core_failure(x->comm->group, &text));
     exec_device_close(x);
     pinned_free(x);
     free(x->deferred);
@@ -272,6 +274,11 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
         err = proof_wanted(check, &x->checks);
     if (!err && x->checks)
         x->off |= unchecked();
+    if (!err && p->scales) {
+        err = quantise_make(x, src, dst);
+        src = x->quantise ? x->quantise->at.src : NULL;
+        dst = x->quantise ? x->quantise->at.dst : NULL;
+    }
     struct sites sites = {0};
     if (!err)
         err = sites_of(p, src, dst, &sites);
@@ -305,14 +312,35 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     return 0;
 }
 
+/* The exec that brings the maxima of blocks: all ranks have one, since their plans have the same digest. A rank that
+ * has no memory for its views takes part without them, and all ranks are refused. */
+static int bind_fold(weft_exec *x, const weft_bind_opts *opts)
+{
+    weft_view *src = NULL, *dst = NULL;
+    quantise_fold_views(x, &src, &dst);
+    int err = bind_exec(x->plan->scales->fold, x->comm, src, dst, opts, &x->quantise->fold);
+    free(src);
+    if (!err)
+        run_after(x->quantise->fold, x);
+    return err;
+}
+
 int weft_bind(const weft_plan *p, weft_comm *c, const weft_view *src, const weft_view *dst, const weft_bind_opts *opts,
               weft_exec **out)
 {
     if (!c || !out)
         return error_set(WEFT_EINVAL, "weft_bind: the comm and out must not be NULL");
     struct comm_family *f = comm_enter(c);
-    int err = bind_exec(p, c, src, dst, opts, out);
+    weft_exec *x = NULL;
+    int err = bind_exec(p, c, src, dst, opts, &x);
+    bool bound = !err;
+    if (bound && plan_fold(p))
+        err = bind_fold(x, opts);
     comm_leave(f);
+    if (!err)
+        *out = x;
+    else if (bound)
+        weft_exec_close(x);
     return err;
 }
 
@@ -342,7 +370,15 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     trace_write(c); /* while the program is there that the events are about */
     traffic_count(&x->task);
     x->binding = true;
-    int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : check_sites(x, src, dst);
+    struct quantise_bound at = {0};
+    int err = exec_in_flight(x) ? error_set(WEFT_EBUSY, "the exec is in flight") : 0;
+    if (!err && x->quantise) {
+        err = quantise_look(x, src, dst, &at);
+        src = at.src;
+        dst = at.dst;
+    }
+    if (!err)
+        err = check_sites(x, src, dst);
     if (!err)
         err = outline(x, src, dst, &p);
     if (!err)
@@ -361,6 +397,12 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     if (goes && goes->reserve.offset == stays->reserve.offset)
         goes->reserve.offset = -1;
     x->program = stays;
+    if (!err && x->quantise) {
+        quantise_unlook(&x->quantise->at);
+        x->quantise->at = at;
+    } else {
+        quantise_unlook(&at);
+    }
     x->binding = false;
     outline_free(x, goes);
     if (!err && exec_device_shared(x)) { /* giving device memory back waits for streams, so no rank starts before */

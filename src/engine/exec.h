@@ -11,6 +11,7 @@
  *   channel.c   what a run knows of a channel, and of the steps that wait for each other; work.c the copies and folds
  *   order/      copies of several channels in one walk through memory
  *   toggle.c    switching drivers, ways and orders off
+ *   quantise.c  values that the caller has without scales, before the first step and behind the last
  *   proof.c     proving messages by sums, if that is asked for
  *   run.c       the calls around a run; arrivals.c which boxes of the destination are complete
  *   tracer.c    what a trace has of the runs, if there is one; traffic.c what metrics say of them
@@ -35,7 +36,8 @@ struct weft_exec {
     char *scratch;
     struct exec_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
     struct program *program;
-    uint64_t off;       /* drivers, ways and orders that are switched off: toggle.h */
+    struct quantise *quantise; /* of quantise.h; NULL: the plan makes no scales */
+    uint64_t off;              /* drivers, ways and orders that are switched off: toggle.h */
     bool carried;       /* some rank has memory on a device, and messages go through pinned slots: ways/pinned.c */
     uint32_t slots;     /* of a channel, then; 0: not chosen yet */
     int64_t slot_bytes; /* of all of them, charged to the comm */
@@ -66,6 +68,8 @@ static inline bool exec_in_flight(const weft_exec *x)
     return atomic_load_explicit(&x->state, memory_order_acquire) == EXEC_IN_FLIGHT;
 }
 extern const struct comm_task_ops run_task;
+/* At bind: the steps of a run of x begin when a run of `fold`, which x starts, has ended. */
+void run_after(weft_exec *fold, weft_exec *x);
 
 /* ---- differs.c ---- */
 
@@ -87,7 +91,8 @@ void traffic_count(struct comm_task *t);            /* adds the runs that are no
 
 /* ---- view.c ---- */
 
-/* Fills the places of SRC, DST and TEMP buffers. Refuses views that are missing, too small or not aligned. */
+/* Fills the places of SRC, DST and, if scratch is not NULL, TEMP buffers. Refuses views that are missing, too small or
+ * not aligned. */
 int view_places(const weft_plan *p, char *scratch, const weft_view *src, const weft_view *dst,
                 struct exec_place *places);
 /* Says where peers find them. */

@@ -7,6 +7,7 @@
 #include "comm/lock.h"
 #include "engine/device/device_explain.h"
 #include "engine/driver.h"
+#include "engine/quantise.h"
 #include "engine/way.h"
 #include "engine/ways/way_wire.h"
 
@@ -148,6 +149,10 @@ static void text_exec(const weft_exec *x, struct text *t)
                 "packed in a run: %" PRId64 " bytes; eager slots: %" PRId64 " bytes; staging pool: %" PRId64
                 " of %" PRId64 " bytes\n",
                 staged_bytes(x), p->eager_bytes, x->comm->staging.taken, x->comm->staging.limit);
+    if (x->quantise)
+        text_printf(t, "scales: %s\n",
+                    x->quantise->fold ? "the maxima of blocks that ranks share come first, by an exec of their own"
+                                      : "no ranks share blocks whose scales are made");
     device_explain_text(x, t);
     if (x->checks)
         text_put(t, "messages are checked\n");

@@ -11,6 +11,7 @@
 #include "engine/device/watcher.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
+#include "engine/quantise.h"
 #include "engine/tracer.h"
 #include "engine/watch.h"
 #include "engine/ways/pinned.h"
@@ -113,8 +114,11 @@ static bool pass(struct comm_task *t, bool idle)
         return moved;
     if (x->comm->mail && mail_doubts(x->comm)) /* the comm has failed, and the next pass ends the run */
         return true;
-    if (!x->device || end_device(x))
+    if (!x->device || end_device(x)) {
+        if (x->quantise)
+            quantise_up(x);
         finish(x, 0);
+    }
     return true;
 }
 
@@ -173,11 +177,76 @@ __attribute__((noinline)) static void start_device(weft_exec *x)
         comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
 }
 
+/* ---- runs with scales ---- */
+
+static void start_steps(weft_exec *x)
+{
+    quantise_down(x);
+    begin(x);
+    if (core_failed(x->comm->group)) /* the next pass ends the run */
+        return;
+    driver_start(x);
+    driver_call(x);
+}
+
+/* The run in which maxima came has ended, and with an error the comm has failed. The steps begin. */
+static void fold_done(void *arg, int err)
+{
+    weft_exec *x = arg;
+    x->quantise->folding = false;
+    if (!err) {
+        start_steps(x);
+        return;
+    }
+    bool orphan = x->orphan;
+    set_state(x, err);
+    count_one(&x->failed);
+    count_one(&x->ended);
+    tell(x, err, orphan);
+}
+
+void run_after(weft_exec *fold, weft_exec *x)
+{
+    fold->done = fold_done;
+    fold->arg = x;
+}
+
+/* In flight from here on. While maxima are on their way the exec is no task of the comm: that of the maxima is. */
+__attribute__((noinline)) static void start_scaled(weft_exec *x)
+{
+    struct quantise *q = x->quantise;
+    quantise_measure(x);
+    if (!q->fold) {
+        start_steps(x);
+        return;
+    }
+    if (x->arrivals) /* a caller that polls must not see those of the last run */
+        arrivals_reset(x->arrivals);
+    set_state(x, EXEC_IN_FLIGHT);
+    q->folding = true;
+    begin(q->fold);
+    if (core_failed(x->comm->group)) /* the next pass ends both */
+        return;
+    driver_start(q->fold);
+    driver_call(q->fold);
+}
+
+/* Wakes the ranks that wait for what start has sent. A run with scales does it when its steps begin. */
+static inline void call(weft_exec *x)
+{
+    if (!x->quantise)
+        driver_call(x);
+}
+
 static inline __attribute__((always_inline)) int start(weft_exec *x)
 {
     int err = check_start(x);
     if (err)
         return err;
+    if (x->quantise) {
+        start_scaled(x);
+        return 0;
+    }
     begin(x);
     if (x->device)
         start_device(x);
@@ -190,6 +259,10 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
 static void begin_submitted(struct comm_task *t)
 {
     weft_exec *x = (weft_exec *)t;
+    if (x->quantise) {
+        start_scaled(x);
+        return;
+    }
     begin(x);
     if (core_failed(x->comm->group)) /* the next pass ends the run */
         return;
@@ -218,7 +291,7 @@ __attribute__((noinline)) static int start_shared(weft_exec *x)
         err = start(x);
         if (!err) {
             count_one(&x->asked);
-            driver_call(x);
+            call(x);
             lock_disturb(f);
         }
         lock_leave(f);
@@ -238,7 +311,7 @@ int weft_exec_start(weft_exec *x)
         return start_shared(x);
     int err = start(x);
     if (!err)
-        driver_call(x); /* the next call for this comm may be much later */
+        call(x); /* the next call for this comm may be much later */
     return err;
 }
 
@@ -310,7 +383,7 @@ static int lacking(void *arg)
 
 __attribute__((noinline)) static int late(weft_exec *x, int64_t timeout_ns)
 {
-    int err = watch_timeout(x);
+    int err = watch_timeout(x->quantise && x->quantise->folding ? x->quantise->fold : x);
     if (timeout_ns)
         flight_late(x->comm);
     return err;
@@ -538,7 +611,9 @@ static void free_locked(weft_exec *x)
                   names_rank(c, c->rank, who), (long long)(c->deadline_ns / 1000000));
     const char *text;
     bool clean = !atomic_load_explicit(&x->state, memory_order_relaxed) && !core_failure(c->group, &text);
-    if (exec_in_flight(x))
+    if (exec_in_flight(x) && x->quantise && x->quantise->folding)
+        set_state(x, WEFT_EPEER); /* it is no task */
+    else if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
     watcher_remove(x);
     exec_device_rest(x);
@@ -558,6 +633,11 @@ static void free_locked(weft_exec *x)
         x->program->reserve.offset =
             -1; /* peers may still read scratch and staging memory: the group frees it when it ends */
     outline_free(x, x->program);
+    if (x->quantise && x->quantise->fold) {
+        x->quantise->fold->done = NULL;
+        free_locked(x->quantise->fold);
+    }
+    quantise_free(x, clean);
     exec_device_close(x);
     pinned_free(x);
     arrivals_free(x->arrivals);

@@ -162,7 +162,7 @@ int view_places(const weft_plan *p, char *scratch, const weft_view *src, const w
         int ndim = p->tensors[b->tensor].ndim;
         const int64_t *shape = p->shapes + b->shape;
         int64_t size = (int64_t)weft_dtype_size(b->dtype);
-        if (b->space == PLAN_TEMP) {
+        if (b->space == PLAN_TEMP && scratch) {
             at->base = scratch + b->offset;
             dense_strides(ndim, shape, size, at->stride);
         }

@@ -170,6 +170,9 @@ static int add_plan(struct scene *s, const weft_plan *p, struct failure *why)
         weft_move m;
         char *src = NULL, *dst = NULL;
         weft_plan_tensor(p, i, &m);
+        weft_layout_desc a = WEFT_LAYOUT_DESC_INIT, b = WEFT_LAYOUT_DESC_INIT;
+        if (!weft_layout_describe(m.src, &a) && !weft_layout_describe(m.dst, &b) && (a.scale || b.scale))
+            i++; /* the next tensor has its scales, which come by themselves */
         code = text_of(m.src, &src, why);
         if (!code)
             code = text_of(m.dst, &dst, why);

@@ -197,6 +197,8 @@ int weft_layout_json(const weft_layout *l, char *buf, size_t cap, size_t *len)
 {
     if (!l || (cap && !buf))
         return error_set(WEFT_EINVAL, "weft_layout_json: %s is NULL", l ? "buf" : "layout");
+    if (l->scale.dtype)
+        return error_set(WEFT_EUNSUPPORTED, "weft_layout_json: the JSON form has no scales: use the text form");
     if (!l->boxes)
         return error_set(
             WEFT_EUNSUPPORTED,

@@ -97,6 +97,9 @@ int weft_layout_boxed(const weft_layout *l, weft_layout **out)
 {
     if (!l || !out)
         return error_set(WEFT_EINVAL, "layout: %s is NULL", l ? "out" : "layout");
+    if (l->scale.dtype)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "layout: values with scales are not made boxes, because their scales would change places");
     if (l->boxes) {
         *out = (weft_layout *)layout_hold(l);
         return 0;

@@ -173,6 +173,29 @@ static int take_folds(weft_layout *l, const weft_layout_desc *d, const struct ca
     return 0;
 }
 
+/* Blocks beyond the ends of a tensor are legal: they are cut short there. */
+static int take_scale(weft_layout *l, const weft_scale *s, const struct caret *w)
+{
+    if (!dtype_scalable(l->dtype, (int)s->dtype))
+        return caret_fail(
+            w, AT(scale), "%s values cannot have scales of %s: f8e4m3 and f8e5m2 have scales, of f32 or f8e8m0",
+            weft_dtype_name(l->dtype), weft_dtype_name((int)s->dtype) ? weft_dtype_name((int)s->dtype) : "no dtype");
+    if (l->ndim < 1 || l->ndim >= WEFT_MAX_DIMS)
+        return caret_fail(w, AT(scale), "a tensor with scales has 1 to %d dims, not %d", WEFT_MAX_DIMS - 1, l->ndim);
+    if (l->nfolds)
+        return caret_fail(w, AT(scale), "values with scales cannot be folded: fold them first");
+    for (int d = 0; d < l->ndim; d++) {
+        if (l->dim[d].lo || l->dim[d].hi)
+            return caret_fail(w, AT(scale), "dim %d has ghosts: values with scales have none", d);
+        if (s->block[d] < 1)
+            return caret_fail(w, AT(scale), "the blocks of dim %d have extent %lld: at least 1", d,
+                              (long long)s->block[d]);
+        l->scale.block[d] = s->block[d];
+    }
+    l->scale.dtype = (int)s->dtype;
+    return 0;
+}
+
 /* Makes the struct form that weft_layout_describe returns, in the order in which the text form is printed. */
 static void describe(weft_layout *l)
 {
@@ -210,7 +233,10 @@ static void describe(weft_layout *l)
                                  .folds = l->desc_fold,
                                  .nfolds = l->nfolds,
                                  .flags = (l->faces ? WEFT_LAYOUT_FACES : 0) | l->allows,
-                                 .boxes = l->boxes ? &l->desc_boxes : NULL};
+                                 .boxes = l->boxes ? &l->desc_boxes : NULL,
+                                 .scale = l->scale.dtype ? &l->desc_scale : NULL};
+    l->desc_scale.dtype = (enum weft_dtype)l->scale.dtype;
+    memcpy(l->desc_scale.block, l->scale.block, sizeof l->desc_scale.block);
 }
 
 static uint64_t hash_layout(const weft_layout *l)
@@ -232,6 +258,8 @@ static uint64_t hash_layout(const weft_layout *l)
         h = hash_u64(hash_bytes(h, l->axis[a].name, strlen(l->axis[a].name)), (uint64_t)l->axis[a].size);
     for (int f = 0; f < l->nfolds; f++)
         h = hash_u64(h, (uint64_t)l->fold[f].op << 32 | (uint64_t)l->fold[f].axes << 1 | l->fold[f].ghosts);
+    for (int i = 0; i < l->ndim && l->scale.dtype; i++)
+        h = hash_u64(hash_u64(h, (uint64_t)l->scale.dtype), (uint64_t)l->scale.block[i]);
     if (l->boxes) /* the list has the ranks */
         return box_list_hash(hash_u64(h, l->allows), l->boxes);
     for (size_t i = 0; i < l->nsegs; i++)
@@ -289,6 +317,8 @@ int layout_build(const weft_layout_desc *d, const struct layout_seg *segs, size_
         rc = take_dims(l, d, w);
     if (!rc)
         rc = d->boxes ? take_boxes(l, d, w) : take_folds(l, d, w);
+    if (!rc && d->scale)
+        rc = take_scale(l, d->scale, w);
     struct layout_seg all = {.index = 0, .n = l->mesh, .rank = 0};
     if (!rc && segs && !d->boxes) {
         const struct layout_seg *last = &segs[nsegs - 1];

@@ -5,7 +5,7 @@
 
 struct caret {
     const char *text;
-    int dtype, ranks, boxes;
+    int dtype, ranks, boxes, scale;
     const int *box; /* of each box of the list; NULL: not known */
     int dim[WEFT_MAX_DIMS], ghost[WEFT_MAX_DIMS], split[WEFT_MAX_DIMS][WEFT_MAX_AXES];
     int axis[WEFT_MAX_AXES];

@@ -94,6 +94,18 @@ static void put_boxes(struct text *t, const weft_layout *l)
     text_put(t, l->allows & WEFT_LAYOUT_GAPS ? " +gaps" : "");
 }
 
+/* The blocks of the last dims: those of the dims before have extent 1. */
+static void put_scale(struct text *t, const weft_layout *l)
+{
+    int first = 0;
+    while (first < l->ndim - 1 && l->scale.block[first] == 1)
+        first++;
+    text_printf(t, " *%s", weft_dtype_name(l->scale.dtype));
+    for (int d = first; d < l->ndim; d++)
+        text_printf(t, "%s%lld", d > first ? "," : "(", (long long)l->scale.block[d]);
+    text_put(t, ")");
+}
+
 int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len)
 {
     if (!l || (cap && !buf))
@@ -117,6 +129,8 @@ int weft_layout_format(const weft_layout *l, char *buf, size_t cap, size_t *len)
             text_printf(&t, "%s%s", k ? "," : "(", l->desc_fold[f].over[k]);
         text_put(&t, ")");
     }
+    if (l->scale.dtype)
+        put_scale(&t, l);
     if (len)
         *len = t.len;
     return 0;

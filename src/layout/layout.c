@@ -121,12 +121,21 @@ bool layout_same_sizes(const weft_layout *a, const weft_layout *b)
     return true;
 }
 
+bool layout_same_scale(const weft_layout *a, const weft_layout *b)
+{
+    bool same = a->scale.dtype == b->scale.dtype;
+    for (int d = 0; d < a->ndim && same && a->scale.dtype; d++)
+        same = a->scale.block[d] == b->scale.block[d];
+    return same;
+}
+
 bool weft_layout_equal(const weft_layout *a, const weft_layout *b)
 {
     if (a == b)
         return true;
     if (!a || !b || a->hash != b->hash || a->dtype != b->dtype || a->ndim != b->ndim || a->naxes != b->naxes ||
-        a->nfolds != b->nfolds || a->faces != b->faces || !a->boxes != !b->boxes || a->allows != b->allows)
+        a->nfolds != b->nfolds || a->faces != b->faces || !a->boxes != !b->boxes || a->allows != b->allows ||
+        !layout_same_scale(a, b))
         return false;
     for (int i = 0; i < a->ndim; i++)
         if (!same_dim(&a->dim[i], &b->dim[i]))
@@ -145,6 +154,8 @@ int weft_layout_dual(const weft_layout *l, weft_layout **out)
 {
     if (!l || !out)
         return error_set(WEFT_EINVAL, "dual: %s is NULL", l ? "out" : "layout");
+    if (l->scale.dtype)
+        return error_set(WEFT_EUNSUPPORTED, "dual: values with scales have no adjoint");
     if (l->boxes && l->boxes->shared)
         return error_set(WEFT_EUNSUPPORTED, "dual: boxes that overlap have no adjoint, because boxes have no folds");
     if (l->boxes) {

@@ -36,6 +36,11 @@ struct layout_fold {
     uint32_t axes; /* bit a: axis a */
     bool ghosts;
 };
+/* Scales: weft_scale. */
+struct layout_scale {
+    int dtype; /* 0: there are none */
+    int64_t block[WEFT_MAX_DIMS];
+};
 /* Mesh positions index .. index+n-1 are ranks rank .. rank+n-1. */
 struct layout_seg {
     int64_t index, n;
@@ -56,6 +61,7 @@ struct weft_layout {
         *boxes;      /* NULL: a mesh. Otherwise naxes is 0, and mesh positions number the ranks that have boxes */
     uint64_t allows; /* of boxes: the flags of the description */
     bool faces;      /* slots that are ghosts in two or more dims do not count; such dims exist */
+    struct layout_scale scale;
     size_t nsegs;
     struct layout_seg *by_index, *by_rank; /* the same segments in two orders */
     uint64_t hash;                         /* of all that the layout means, with the names of axes */
@@ -64,11 +70,13 @@ struct weft_layout {
     weft_axis desc_axis[WEFT_MAX_AXES];
     weft_fold desc_fold[WEFT_MAX_AXES + 1];
     weft_boxes desc_boxes;
+    weft_scale desc_scale;
     _Atomic(int *) desc_ranks; /* made when first asked for */
 };
 
 bool layout_same_mesh(const weft_layout *a, const weft_layout *b);  /* the same ranks in the same order */
 bool layout_same_sizes(const weft_layout *a, const weft_layout *b); /* the same number of axes, of the same sizes */
+bool layout_same_scale(const weft_layout *a, const weft_layout *b); /* both have the same, or none */
 const weft_layout *layout_hold(const weft_layout *l); /* takes one more reference, which weft_layout_free drops */
 
 /* The coordinate of a mesh position along an axis. */
@@ -86,6 +94,9 @@ int mesh_rank(const weft_layout *l, int64_t index);
 int64_t layout_piece(const weft_layout *l, int64_t index, int dim);
 /* What a coordinate along a dim adds to the mesh position. */
 int64_t layout_piece_offset(const weft_layout *l, int dim, int64_t piece);
+
+/* How many of n positions coordinate c of p gets by one split, whose blocks have this size (0: chunks). */
+int64_t layout_piece_share(int64_t n, int64_t p, int64_t block, int64_t c);
 
 /* The interior of a piece: global positions to places in the local buffer (ghosts before it count). */
 int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct runs *out);

@@ -24,6 +24,7 @@ struct scan {
     char used[2 * WEFT_MAX_AXES + 8][WEFT_MAX_NAME + 1]; /* of axes in dims and folds */
     int nused;
     VEC(struct layout_seg) segs;
+    weft_scale scale;
     weft_boxes boxes; /* made of the lists below */
     VEC(int) box_rank;
     VEC(int) box_at; /* where in the text each box is */
@@ -378,6 +379,41 @@ static int box_list(struct scan *t)
     return rc;
 }
 
+/* Reads "* dtype ( block, ... )" if it is there, and the end. The blocks are those of the last dims. */
+static int scale_and_end(struct scan *t, const char *before)
+{
+    if (!eat(t, '*'))
+        return peek(t, 0) ? 0 : expected(t, before);
+    size_t n = word(t);
+    int dtype = dtype_parse(t->s + t->pos, n), blocks = 0, rc = 0;
+    t->w.scale = t->pos;
+    if (!dtype)
+        return not_a_word(t, n, "a dtype of scales", "f32 f8e8m0");
+    t->pos += (int)n;
+    if (!eat(t, '('))
+        return expected(t, "'(' and the blocks of the last dims");
+    int64_t block[WEFT_MAX_DIMS] = {0};
+    do {
+        space(t);
+        int at = t->pos;
+        if (blocks == t->desc.ndim)
+            return caret_fail(&t->w, at, "there are more blocks than the %d dims", t->desc.ndim);
+        rc = number(t, "the extent of a block", &block[blocks]);
+        if (!rc && !block[blocks])
+            rc = caret_fail(&t->w, at, "a block has extent 0: it must be at least 1");
+        blocks++;
+    } while (!rc && eat(t, ','));
+    if (!rc && !eat(t, ')'))
+        rc = expected(t, "',' or ')'");
+    if (!rc && !peek(t, 0))
+        rc = expected(t, "the end");
+    t->scale.dtype = (enum weft_dtype)dtype;
+    for (int d = 0; d < t->desc.ndim; d++)
+        t->scale.block[d] = d < t->desc.ndim - blocks ? 1 : block[d - (t->desc.ndim - blocks)];
+    t->desc.scale = &t->scale;
+    return rc;
+}
+
 /* Reads the lists behind "@{", and what is allowed. */
 static int boxes(struct scan *t)
 {
@@ -401,8 +437,8 @@ static int boxes(struct scan *t)
         t->desc.flags |= flag;
         t->pos += (int)n;
     }
-    if (!rc && !peek(t, 0))
-        rc = expected(t, "'+' and overlaps or gaps, or the end");
+    if (!rc)
+        rc = scale_and_end(t, "'+' and overlaps or gaps, '*' and scales, or the end");
     t->w.box = t->box_at.v;
     t->boxes = (weft_boxes){.n = t->box_rank.n,
                             .rank = t->box_rank.v,
@@ -474,10 +510,11 @@ static int scan(struct scan *t)
         rc = mesh(t);
     while (!rc && eat(t, '+'))
         rc = fold(t);
-    if (!rc && !peek(t, 0))
-        rc = expected(t, t->desc.nfolds ? "'+' and an op, or the end"
-                         : t->segs.n    ? "',' and a rank, '+' and an op, or the end"
-                                        : "'.' and an axis, '=' and ranks, '+' and an op, or the end");
+    if (!rc)
+        rc =
+            scale_and_end(t, t->desc.nfolds ? "'+' and an op, or the end"
+                             : t->segs.n    ? "',' and a rank, '+' and an op, '*' and scales, or the end"
+                                         : "'.' and an axis, '=' and ranks, '+' and an op, '*' and scales, or the end");
     return rc;
 }
 

@@ -28,8 +28,7 @@ int64_t layout_piece_offset(const weft_layout *l, int dim, int64_t piece)
     return offset;
 }
 
-/* How many of n positions coordinate c of p gets. */
-static int64_t share(int64_t n, int64_t p, int64_t block, int64_t c)
+int64_t layout_piece_share(int64_t n, int64_t p, int64_t block, int64_t c)
 {
     if (!block) {
         int64_t size = ceil_div(n, p), from = c * size; /* c * size <= n + p: no overflow */
@@ -45,7 +44,7 @@ static int64_t share(int64_t n, int64_t p, int64_t block, int64_t c)
 /* The positions, of n, that coordinate c gets, numbered anew. */
 static int select_share(int64_t n, int64_t p, int64_t block, int64_t c, struct runs *out)
 {
-    int64_t mine = share(n, p, block, c);
+    int64_t mine = layout_piece_share(n, p, block, c);
     if (!mine)
         return 0;
     if (!block || p == 1)
@@ -75,7 +74,7 @@ static int chunk_prefix(const weft_layout *l, const struct layout_dim *d, const 
     *len = d->extent;
     int s = 0;
     for (; s < d->nsplits && !d->split[s].block; s++) {
-        int64_t p = l->axis[d->split[s].axis].size, mine = share(*len, p, 0, c[s]);
+        int64_t p = l->axis[d->split[s].axis].size, mine = layout_piece_share(*len, p, 0, c[s]);
         *at += mine ? c[s] * ceil_div(*len, p) : 0;
         *len = mine;
     }
@@ -106,7 +105,7 @@ int layout_piece_interior(const weft_layout *l, int dim, int64_t piece, struct r
             rc = runs_add(&next, (struct run){r->b, r->len, r->n, r->bstep, r->a, r->astep});
         }
         hand = next;
-        len = share(len, p, d->split[s].block, c[s]);
+        len = layout_piece_share(len, p, d->split[s].block, c[s]);
     }
     for (size_t i = 0; i < hand.n && !rc; i++) {
         const struct run *r = &hand.v[i];
@@ -168,7 +167,7 @@ int64_t layout_piece_extent(const weft_layout *l, int dim, int64_t piece, int64_
     int64_t c[WEFT_MAX_AXES], len = d->extent;
     piece_coords(l, d, piece, c);
     for (int s = 0; s < d->nsplits; s++)
-        len = share(len, l->axis[d->split[s].axis].size, d->split[s].block, c[s]);
+        len = layout_piece_share(len, l->axis[d->split[s].axis].size, d->split[s].block, c[s]);
     if (inner)
         *inner = len;
     return len ? d->lo + len + d->hi : 0;
@@ -331,7 +330,7 @@ static int descend(const struct descent *t, int s, int64_t n, const struct runs 
                 rc = runs_add(&next, (struct run){r->b, r->len, r->n, r->bstep, 0, 0});
             }
             if (!rc && next.n)
-                rc = descend(t, s + 1, share(n, p, block, c), &next, piece * p + c);
+                rc = descend(t, s + 1, layout_piece_share(n, p, block, c), &next, piece * p + c);
         }
     free(cs.v);
     return rc;

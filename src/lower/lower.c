@@ -7,9 +7,11 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "lower/expand.h"
 #include "lower/job.h"
 #include "lower/recognise.h"
 #include "lower/rows/rows.h"
+#include "plan/scaled.h"
 
 #define WHO 160 /* bytes of a tensor's number and name in an error */
 
@@ -20,6 +22,38 @@ static const char *who(const weft_move *m, size_t i, char *buf)
     if (m->name && *m->name)
         text_printf(&t, " '%s'", m->name);
     return buf;
+}
+
+/* One side has scales, or both have. */
+static int check_scales(const weft_move *m, size_t i)
+{
+    char name[WHO];
+    bool back = m->src->scale.dtype;
+    const weft_layout *plain = back ? m->dst : m->src;
+    bool ghosts = false;
+    for (int d = 0; d < plain->ndim; d++)
+        ghosts = ghosts || plain->dim[d].lo || plain->dim[d].hi;
+    if (m->src->allows & WEFT_LAYOUT_GAPS)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "lower: %s has scales, and the source is boxes +gaps: scales are those of whole blocks",
+                         who(m, i, name));
+    if (back && m->dst->scale.dtype) {
+        if (!layout_same_scale(m->src, m->dst) || m->src->dtype != m->dst->dtype)
+            return error_set(WEFT_EUNSUPPORTED,
+                             "lower: %s has other scales or another dtype in the destination than in the source: move "
+                             "it to f32 or bf16 in between",
+                             who(m, i, name));
+        return 0;
+    }
+    if (!dtype_unscaled(plain->dtype))
+        return error_set(WEFT_EUNSUPPORTED,
+                         "lower: %s has scales on one side, and is %s on the other: f32, bf16 or f16", who(m, i, name),
+                         weft_dtype_name(plain->dtype));
+    if (plain->nfolds || ghosts)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "lower: %s has scales, and the %s has %s: move it to a layout without first", who(m, i, name),
+                         back ? "destination" : "source", plain->nfolds ? "folds" : "ghosts");
+    return 0;
 }
 
 static int check_move(const weft_move *m, size_t i)
@@ -54,6 +88,8 @@ static int check_move(const weft_move *m, size_t i)
                          "lower: %s: there is no cast from %s to %s, because a real number has no imaginary "
                          "part (move the parts as a last dim of 2)",
                          who(m, i, name), weft_dtype_name(m->src->dtype), weft_dtype_name(m->dst->dtype));
+    if (m->src->scale.dtype || m->dst->scale.dtype)
+        return check_scales(m, i);
     for (int f = 0; f < m->dst->nfolds; f++)
         if (m->dst->fold[f].op == WEFT_AVG)
             return error_set(WEFT_EINVAL, "lower: %s: a destination cannot have +avg, because avg has no identity",
@@ -155,6 +191,62 @@ static int lower_one(struct draft *d, const weft_move *m, const weft_lower_opts 
     return emit_identity(&j);
 }
 
+/* The plan of moves without scales, whose options and world are right. */
+static int lower_all(const weft_move *moves, size_t n, int rank, int world, const weft_lower_opts *o, weft_plan **out)
+{
+    struct draft d = {.rank = rank, .world = world, .bucket = o->bucket, .in_place = o->in_place};
+    struct tally t = {0};
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = lower_one(&d, &moves[i], o, &t);
+    weft_plan *p;
+    if (!rc)
+        rc = bucket_pack(&d, &p);
+    draft_drop(&d);
+    if (rc)
+        return rc;
+    p->digest = digest(moves, n, o, world);
+    p->kind = t.kind ? t.kind : "copy";
+    p->algorithm = t.algorithm ? t.algorithm : "direct";
+    p->bound = t.bound;
+    p->stated = t.stated;
+    p->in_place = o->in_place;
+    p->machine = *o->machine;
+    p->machine.host = NULL;
+    *out = p;
+    return 0;
+}
+
+/* The same for moves some of which have scales. */
+static int lower_scaled(const weft_move *moves, size_t n, int rank, int world, const weft_lower_opts *o,
+                        weft_plan **out)
+{
+    struct expand e;
+    weft_plan *p = NULL;
+    int rc = expand_moves(moves, n, &e);
+    if (!rc && e.moves.n >= PLAN_NONE)
+        rc = error_set(WEFT_EUNSUPPORTED, "lower: more than 2^32 tensors");
+    if (!rc)
+        rc = lower_all(e.moves.v, e.moves.n, rank, world, o, &p);
+    if (!rc && e.folds.n) {
+        weft_lower_opts any = *o; /* a forced algorithm is that of the tensors */
+        any.algorithm = NULL;
+        rc = lower_all(e.folds.v, e.folds.n, rank, world, &any, &e.scales->fold);
+    }
+    if (!rc) {
+        p->digest = digest(moves, n, o, world);
+        p->scales = e.scales;
+        e.scales = NULL;
+        rc = p->scales ? scaled_make(p) : 0;
+    }
+    expand_free(&e);
+    if (rc)
+        weft_plan_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
 int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts *opts, weft_plan **out)
 {
     weft_lower_opts o;
@@ -181,24 +273,6 @@ int weft_lower(const weft_move *moves, size_t n, int rank, const weft_lower_opts
         rc = error_set(WEFT_EINVAL, "lower: rank %d is not in a world of %d", rank, world);
     if (rc)
         return rc;
-    struct draft d = {.rank = rank, .world = world, .bucket = o.bucket, .in_place = o.in_place};
-    struct tally t = {0};
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = lower_one(&d, &moves[i], &o, &t);
-    weft_plan *p;
-    if (!rc)
-        rc = bucket_pack(&d, &p);
-    draft_drop(&d);
-    if (rc)
-        return rc;
-    p->digest = digest(moves, n, &o, world);
-    p->kind = t.kind ? t.kind : "copy";
-    p->algorithm = t.algorithm ? t.algorithm : "direct";
-    p->bound = t.bound;
-    p->stated = t.stated;
-    p->in_place = o.in_place;
-    p->machine = machine;
-    p->machine.host = NULL;
-    *out = p;
-    return 0;
+    return expand_needed(moves, n) ? lower_scaled(moves, n, rank, world, &o, out)
+                                   : lower_all(moves, n, rank, world, &o, out);
 }

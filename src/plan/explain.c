@@ -14,7 +14,8 @@
  * one before: 0:4+16*8 is 0:4, 16:20, ... 112:116. The place of its first element says where the box is in a buffer,
  * with +step if the runs' places are step apart. "as bf16" is the dtype on the wire if it is not the buffer's. A tensor
  * is called by its name, in quotes if the name has characters other than letters, digits and _ . - / : in it. If the
- * name is empty or longer than 60 bytes, the tensor is called by its number, #i. */
+ * name is empty or longer than 60 bytes, the tensor is called by its number, #i. If the caller's values have no scales
+ * on one side, a line says what is done besides; the totals contain the messages for it, the steps do not. */
 #include "plan/explain.h"
 
 #include <inttypes.h>
@@ -227,6 +228,22 @@ static void put_traffic(struct text *t, const char *verb, const char *way, int64
     text_put(t, "\n");
 }
 
+/* What is done before the first step and behind the last one. */
+static void put_scales(struct text *t, const weft_plan *p)
+{
+    for (size_t i = 0; p->scales && i < p->scales->n; i++) {
+        const struct plan_scaled *s = &p->scales->v[i];
+        text_printf(t, "  #%u %s: %" PRId64 " scales on this rank", s->tensor,
+                    s->back ? "is multiplied by its scales behind the steps" : "is scaled before the steps", s->slots);
+        if (s->fold != PLAN_NONE) {
+            text_put(t, ", ");
+            put_count(t, s->terms, " maximum", " maxima");
+            text_put(t, " of other ranks in shared blocks");
+        }
+        text_put(t, "\n");
+    }
+}
+
 static void put_all(struct explain *e)
 {
     const weft_plan *p = e->p;
@@ -236,14 +253,17 @@ static void put_all(struct explain *e)
                 st->algorithm, p->digest);
     put_count(t, (int64_t)st->tensors, " tensor\n", " tensors\n");
     for (size_t i = 0; i < p->ntensors; i++) {
+        weft_move m = {0};
+        weft_plan_tensor(p, i, &m);
         text_printf(t, "  #%zu ", i);
-        put_name(t, p->names + p->tensors[i].name);
+        put_name(t, m.name);
         text_put(t, ": ");
-        explain_layout(e, p->tensors[i].src);
+        explain_layout(e, m.src);
         text_put(t, " -> ");
-        explain_layout(e, p->tensors[i].dst);
+        explain_layout(e, m.dst);
         text_put(t, "\n");
     }
+    put_scales(t, p);
     put_traffic(t, "sends", " to ", st->sent, st->send_peers, st->sends, st->largest_send);
     put_traffic(t, "receives", " from ", st->received, st->recv_peers, st->recvs, st->largest_recv);
     text_printf(t,

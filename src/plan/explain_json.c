@@ -3,6 +3,7 @@
  *   {"rank", "world", "digest": "0x...", "kind", "algorithm",
  *    "options": {"bucket", "in_place", "machine": {"ranks_per_host", "latency_ns", "bytes_per_us", "ranks"}},
  *    "tensors": [{"name", "src", "dst"}],                      src and dst: layouts in their text form
+ *    "scales": [{"tensor", "side": "src" or "dst", "scales", "maxima"}],   only where a side was given without scales
  *    "temps": [{"tensor", "dtype", "shape", "offset"}],
  *    "stats": {as in weft_stats},
  *    "steps": [{"step", "kind", "stage", "peer", "bytes", "op", "div", "via", "deps",
@@ -74,14 +75,31 @@ static void put_tensors(struct explain *e)
     struct text *t = &e->t;
     text_put(t, " \"tensors\": [");
     for (size_t i = 0; i < p->ntensors; i++) {
+        weft_move m = {0};
+        weft_plan_tensor(p, i, &m);
         text_put(t, i ? ",\n  {" : "\n  {");
         put_key(t, "name");
-        text_json(t, p->names + p->tensors[i].name);
+        text_json(t, m.name);
         text_put(t, ", \"src\": \"");
-        explain_layout(e, p->tensors[i].src);
+        explain_layout(e, m.src);
         text_put(t, "\", \"dst\": \"");
-        explain_layout(e, p->tensors[i].dst);
+        explain_layout(e, m.dst);
         text_put(t, "\"}");
+    }
+    text_put(t, "],\n");
+}
+
+static void put_scales(struct explain *e)
+{
+    struct text *t = &e->t;
+    text_put(t, " \"scales\": [");
+    for (size_t i = 0; i < e->p->scales->n; i++) {
+        const struct plan_scaled *s = &e->p->scales->v[i];
+        text_put(t, i ? ",\n  {" : "\n  {");
+        put_int(t, "tensor", s->tensor, ", ");
+        put_word(t, "side", s->back ? "dst" : "src", ", ");
+        put_int(t, "scales", s->slots, ", ");
+        put_int(t, "maxima", s->terms, "}");
     }
     text_put(t, "],\n");
 }
@@ -195,6 +213,8 @@ void explain_json(struct explain *e)
 {
     put_head(e);
     put_tensors(e);
+    if (e->p->scales)
+        put_scales(e);
     put_temps(e);
     put_stats(e);
     text_put(&e->t, " \"steps\": [");

@@ -14,17 +14,18 @@ int weft_plan_peers(const weft_plan *p, weft_peer *out, size_t cap, size_t *n)
 {
     if (!p || !n || (cap && !out))
         return error_set(WEFT_EINVAL, "plan: a NULL argument");
-    weft_peer *all = malloc((p->nsteps + 1) * sizeof *all);
+    weft_peer *all = malloc((p->nsteps + (plan_fold(p) ? plan_fold(p)->nsteps : 0) + 1) * sizeof *all);
     size_t messages = 0, peers = 0;
     if (!all)
         return error_nomem();
-    for (size_t i = 0; i < p->nsteps; i++) {
-        const struct plan_step *s = &p->steps[i];
-        if (s->kind == PLAN_SEND)
-            all[messages++] = (weft_peer){.rank = s->peer, .sent = s->bytes, .sends = 1};
-        else if (s->kind == PLAN_RECV)
-            all[messages++] = (weft_peer){.rank = s->peer, .received = s->bytes, .recvs = 1};
-    }
+    for (const weft_plan *q = p; q; q = q == p ? plan_fold(p) : NULL)
+        for (size_t i = 0; i < q->nsteps; i++) {
+            const struct plan_step *s = &q->steps[i];
+            if (s->kind == PLAN_SEND)
+                all[messages++] = (weft_peer){.rank = s->peer, .sent = s->bytes, .sends = 1};
+            else if (s->kind == PLAN_RECV)
+                all[messages++] = (weft_peer){.rank = s->peer, .received = s->bytes, .recvs = 1};
+        }
     qsort(all, messages, sizeof *all, by_rank);
     for (size_t i = 0; i < messages; i++) {
         if (!peers || all[peers - 1].rank != all[i].rank) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "layout/layout.h"
+#include "plan/scaled.h"
 
 static const char *const kinds[] = {
     "copy",   "reshard",      "send",      "permute",        "broadcast", "scatter",
@@ -49,6 +50,7 @@ void weft_plan_free(weft_plan *p)
     free(p->steps);
     free(p->deps);
     free(p->names);
+    scaled_free(p->scales);
     free(p);
 }
 
@@ -68,6 +70,9 @@ int weft_plan_tensor(const weft_plan *p, size_t i, weft_move *out)
         return error_set(WEFT_EINVAL, "plan: no tensor %zu, there are %zu", i, p->ntensors);
     const struct plan_tensor *t = &p->tensors[i];
     *out = (weft_move){.name = p->names + t->name, .src = t->src, .dst = t->dst};
+    const struct plan_scaled *s = scaled_of(p, i);
+    if (s)
+        *(s->back ? &out->dst : &out->src) = s->given;
     return 0;
 }
 
@@ -145,5 +150,6 @@ bool weft_plan_equal(const weft_plan *a, const weft_plan *b)
     return same_bytes(a->runs, b->runs, a->nruns, sizeof *a->runs) &&
            same_bytes(a->spots, b->spots, a->nspots, sizeof *a->spots) &&
            same_bytes(a->shapes, b->shapes, a->nshapes, sizeof *a->shapes) &&
-           same_bytes(a->deps, b->deps, a->ndeps, sizeof *a->deps) && same_bytes(a->names, b->names, a->nnames, 1);
+           same_bytes(a->deps, b->deps, a->ndeps, sizeof *a->deps) && same_bytes(a->names, b->names, a->nnames, 1) &&
+           scaled_same(a, b);
 }

@@ -79,6 +79,50 @@ struct plan_tensor {
     uint8_t ndim;
 };
 #define PLAN_NONE UINT32_MAX
+
+/* Scales. A tensor whose layouts have scales is followed by the tensor of its scales, and steps move both as they are.
+ * If the caller has one side without scales, a run of this rank also
+ *   1. finds the largest absolute value of each block, in a buffer of u32 with the slots of the source's scales,
+ *   2. runs `fold`, if ranks share blocks, and takes the maximum with what came,
+ *   3. makes the scales and the values of the source,
+ *   4. does the steps,
+ *   5. makes the caller's values of the destination's values and scales,
+ * where a tensor has 1 to 3, or 5. */
+
+/* A box of a rank's values. */
+struct plan_scaled_box {
+    uint32_t buf;                /* of the plan: where the values with scales are; the others have the same places */
+    int64_t to[WEFT_MAX_DIMS];   /* the first value's place in it */
+    int64_t len[WEFT_MAX_DIMS];  /* values along each dim */
+    int64_t skip[WEFT_MAX_DIMS]; /* positions of the first block that are before the box */
+    int64_t slot;                /* of the first block's scale in the rank's scales */
+    int64_t step[WEFT_MAX_DIMS]; /* slots from a block to the next along each dim */
+};
+/* A box of maxima that `fold` brings: dense, from slot `from` on of what came. */
+struct plan_scaled_term {
+    int64_t from, slot; /* slot, step: as in the box of values that it is for */
+    int64_t len[WEFT_MAX_DIMS];
+    int64_t step[WEFT_MAX_DIMS];
+};
+struct plan_scaled {
+    uint32_t tensor;          /* the values; the scales are the next one */
+    uint32_t fold;            /* the tensor in `fold` with the maxima; PLAN_NONE: no ranks share blocks */
+    bool back;                /* the caller's destination has no scales; otherwise the source has none */
+    const weft_layout *given; /* that side as the caller gave it; a reference */
+    uint8_t dtype;            /* its dtype */
+    uint8_t value, scale;     /* dtypes of values and scales */
+    int ndim;
+    int64_t block[WEFT_MAX_DIMS];
+    int64_t slots, terms; /* elements of this rank's scales, and of what `fold` brings */
+    struct plan_scaled_box *boxes;
+    struct plan_scaled_term *term;
+    size_t nboxes, nterms;
+};
+struct plan_scales {
+    struct plan_scaled *v;
+    size_t n;
+    weft_plan *fold; /* NULL: no ranks share blocks */
+};
 #define PLAN_WORD 32 /* bytes of a kind or an algorithm, with the 0 behind it */
 
 struct weft_plan {
@@ -102,7 +146,14 @@ struct weft_plan {
     uint32_t *deps;
     char *names;
     size_t ntensors, nbufs, nruns, nspots, nshapes, nparts, nsteps, ndeps, nnames;
+    struct plan_scales *scales; /* NULL: both sides of all tensors are as the caller has them */
 };
+
+/* The plan that folds maxima of blocks before the steps of p; NULL: there is none. */
+static inline const weft_plan *plan_fold(const weft_plan *p)
+{
+    return p->scales ? p->scales->fold : NULL;
+}
 
 static inline int plan_ndim(const weft_plan *p, const struct plan_part *part)
 {

@@ -1,5 +1,6 @@
-/* Plans as bytes: save and load. Load trusts nothing in the bytes: it checks lengths against the bytes that are there
- * before it allocates anything, then the checksum, and then the plan itself by plan_check.
+/* Plans as bytes: save and load; scaled_save.c has what a plan with scales has more. Load trusts nothing in the bytes:
+ * it checks lengths against the bytes that are there before it allocates anything, then the checksum, and then the plan
+ * itself by plan_check.
  *
  * The form, in the byte order of the machine (a mark tells which), without padding:
  *
@@ -21,6 +22,7 @@
 #include "base/text.h"
 #include "layout/layout.h"
 #include "plan/plan.h"
+#include "plan/scaled.h"
 
 #define MAGIC "WEFTPLAN"
 #define FORMAT UINT32_C(2)
@@ -256,10 +258,8 @@ static int write_all(const weft_plan *p, const struct pool *pool, const uint64_t
 }
 
 /* A buffer that is too small is left as it was: half a plan is of no use. */
-int weft_plan_save(const weft_plan *p, void *buf, size_t cap, size_t *len)
+int save_steps(const weft_plan *p, void *buf, size_t cap, size_t *len)
 {
-    if (!p || !len || (cap && !buf))
-        return error_set(WEFT_EINVAL, "plan: a NULL argument");
     if (strlen(p->kind) >= WORD || strlen(p->algorithm) >= WORD)
         return error_set(WEFT_EINVAL, "plan: kind \"%s\" or algorithm \"%s\" is too long", p->kind, p->algorithm);
     struct pool pool = {0};
@@ -283,6 +283,13 @@ int weft_plan_save(const weft_plan *p, void *buf, size_t cap, size_t *len)
 out:
     pool_free(&pool);
     return err;
+}
+
+int weft_plan_save(const weft_plan *p, void *buf, size_t cap, size_t *len)
+{
+    if (!p || !len || (cap && !buf))
+        return error_set(WEFT_EINVAL, "plan: a NULL argument");
+    return p->scales ? scaled_save(p, buf, cap, len) : save_steps(p, buf, cap, len);
 }
 
 /* ---- load ---- */
@@ -429,10 +436,8 @@ out:
     return err;
 }
 
-int weft_plan_load(const void *buf, size_t len, weft_plan **out)
+int save_load_steps(const void *buf, size_t len, weft_plan **out)
 {
-    if (!buf || !out)
-        return error_set(WEFT_EINVAL, "plan: a NULL argument");
     struct cursor c = {.in = buf};
     uint64_t counts[COUNTS] = {0};
     int err = read_prefix(&c, len);
@@ -453,4 +458,11 @@ int weft_plan_load(const void *buf, size_t len, weft_plan **out)
     else
         *out = p;
     return err;
+}
+
+int weft_plan_load(const void *buf, size_t len, weft_plan **out)
+{
+    if (!buf || !out)
+        return error_set(WEFT_EINVAL, "plan: a NULL argument");
+    return scaled_save_is(buf, len) ? scaled_save_load(buf, len, out) : save_load_steps(buf, len, out);
 }

@@ -45,14 +45,15 @@ static int by_rank(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How many different ranks the steps of one kind name. */
+/* How many different ranks the steps of one kind name, in the plan and in the one that folds its maxima. */
 static int count_peers(const weft_plan *p, int kind, int32_t *room)
 {
     size_t n = 0;
     int peers = 0;
-    for (size_t i = 0; i < p->nsteps; i++)
-        if (p->steps[i].kind == kind)
-            room[n++] = p->steps[i].peer;
+    for (const weft_plan *q = p; q; q = q == p ? plan_fold(p) : NULL)
+        for (size_t i = 0; i < q->nsteps; i++)
+            if (q->steps[i].kind == kind)
+                room[n++] = q->steps[i].peer;
     qsort(room, n, sizeof *room, by_rank);
     for (size_t i = 0; i < n; i++)
         peers += i == 0 || room[i] != room[i - 1];
@@ -65,6 +66,32 @@ static int64_t plan_memory(const weft_plan *p)
                      p->nruns * sizeof *p->runs + p->nspots * sizeof *p->spots + p->nshapes * sizeof *p->shapes +
                      p->nparts * sizeof *p->parts + p->nsteps * sizeof *p->steps + p->ndeps * sizeof *p->deps +
                      p->nnames);
+}
+
+/* What the maxima of blocks cost that ranks share, besides the steps. */
+static int add_scales(const struct plan_scales *s, weft_stats *st)
+{
+    for (size_t i = 0; i < s->n; i++)
+        st->memory +=
+            (int64_t)(sizeof *s->v + s->v[i].nboxes * sizeof *s->v[i].boxes + s->v[i].nterms * sizeof *s->v[i].term);
+    weft_stats f = {.size = sizeof f};
+    int err = s->fold ? weft_plan_stats(s->fold, &f) : 0;
+    if (err || !s->fold)
+        return err;
+    st->sent += f.sent;
+    st->received += f.received;
+    st->copied += f.copied;
+    st->bound += f.bound;
+    st->stated += f.stated;
+    st->scratch += f.scratch;
+    st->steps += f.steps;
+    st->sends += f.sends;
+    st->recvs += f.recvs;
+    st->chunks += f.chunks;
+    st->memory += f.memory;
+    st->largest_send = f.largest_send > st->largest_send ? f.largest_send : st->largest_send;
+    st->largest_recv = f.largest_recv > st->largest_recv ? f.largest_recv : st->largest_recv;
+    return 0;
 }
 
 int weft_plan_stats(const weft_plan *p, weft_stats *out)
@@ -87,7 +114,7 @@ int weft_plan_stats(const weft_plan *p, weft_stats *out)
         .steps = (int64_t)p->nsteps,
         .memory = plan_memory(p),
     };
-    int32_t *room = malloc(p->nsteps * sizeof *room + 1);
+    int32_t *room = malloc((p->nsteps + (plan_fold(p) ? plan_fold(p)->nsteps : 0)) * sizeof *room + 1);
     if (!room)
         return error_nomem();
     st.send_peers = count_peers(p, PLAN_SEND, room);
@@ -95,6 +122,9 @@ int weft_plan_stats(const weft_plan *p, weft_stats *out)
     free(room);
     for (size_t i = 0; i < p->nsteps; i++)
         count_step(p, &p->steps[i], &st);
+    err = p->scales ? add_scales(p->scales, &st) : 0;
+    if (err)
+        return err;
     sized_write(out, &st, sizeof st);
     return 0;
 }

@@ -29,6 +29,11 @@ static int check_layout(const char *call, const char *name, const weft_layout *l
                          "%s: tensor '%s': a layout with %s cannot be on the bus: move it to one without first%s", call,
                          name, l->nfolds ? "folds (partial sums)" : "ghosts",
                          l->nfolds ? ", or publish with a comm, over which put folds them" : "");
+    if (l->scale.dtype)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "%s: tensor '%s': a layout with scales cannot be on the bus: publish values and scales as two "
+                         "tensors",
+                         call, name);
     return 0;
 }
 

@@ -23,7 +23,7 @@
 #define ENDS_WITH(type, field)                                                            \
     _Static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field), \
                    #type " ends with padding, or a field was added: its last one stands here")
-ENDS_WITH(weft_layout_desc, boxes);
+ENDS_WITH(weft_layout_desc, scale);
 ENDS_WITH(weft_machine, host);
 ENDS_WITH(weft_lower_opts, machine);
 ENDS_WITH(weft_stats, memory);

@@ -201,6 +201,19 @@ static void check_boxes(const weft_layout *l)
     weft_layout_free(one);
 }
 
+/* There is one scale for each block, or the layout is refused for its size. */
+static void check_scales(const weft_layout *l)
+{
+    weft_layout *s = NULL;
+    int rc = weft_layout_scales(l, &s);
+    must(rc == 0 || rc == WEFT_EUNSUPPORTED);
+    for (int d = 0; !rc && d < l->ndim; d++) {
+        int64_t n = l->dim[d].extent, b = l->scale.block[d];
+        must(s->dim[d].extent == n / b + (n % b > 0));
+    }
+    weft_layout_free(s);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -222,6 +235,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_text(l);
     check_struct(l);
     check_dual(l);
+    if (l->scale.dtype && l->mesh < 1000 && is_cheap(l))
+        check_scales(l);
     if (l->boxes) {
         check_boxes(l);
     } else if (is_cheap(l)) {

@@ -10,7 +10,7 @@
 #define DTYPES "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f8e4m3sat f8e5m2sat f8e8m0 c64 c128"
 #define OPS "sum prod min max avg band bor bxor"
 #define AFTER_EXTENT "'/' and an axis, '~' and ghosts, ',' or ']'"
-#define AFTER_MESH "'.' and an axis, '=' and ranks, '+' and an op, or the end"
+#define AFTER_MESH "'.' and an axis, '=' and ranks, '+' and an op, '*' and scales, or the end"
 
 static void assert_refused(const char *text, const char *message)
 {

@@ -277,6 +277,9 @@ int check_pair(const char *src, const char *dst, const struct check_opts *opts, 
             "check computes what a mesh holds, and not what boxes hold: weft plan lowers and verifies them");
         goto out;
     }
+    code = layout_pair_unscaled(&c.pair, "check", why);
+    if (code)
+        goto out;
     runner.window = !opts->private && (c.place.processes || opts->job);
     c.pair.world = out->world = c.place.ranks;
     code = lower_and_verify(&c, out, why);

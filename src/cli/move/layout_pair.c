@@ -26,6 +26,18 @@ int layout_pair_parse(struct layout_pair *p, const char *src, const char *dst, s
     return CLI_OK;
 }
 
+int layout_pair_unscaled(const struct layout_pair *p, const char *command, struct failure *why)
+{
+    const weft_layout *sides[] = {p->src, p->dst};
+    for (int i = 0; i < 2; i++) {
+        weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+        if (!weft_layout_describe(sides[i], &desc) && desc.scale)
+            return failure_set(why, CLI_BAD,
+                               "%s has no scales: weft plan lowers and verifies them, and programs move them", command);
+    }
+    return CLI_OK;
+}
+
 int layout_pair_lower_one(const struct layout_pair *p, int rank, const weft_lower_opts *opts, weft_plan **out,
                           struct failure *why)
 {

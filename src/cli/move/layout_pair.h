@@ -22,6 +22,8 @@ struct layout_pair_totals {
 
 /* These return an exit code and say in *why what is wrong. */
 int layout_pair_parse(struct layout_pair *p, const char *src, const char *dst, struct failure *why);
+/* Refuses layouts with scales, for a command that has one buffer for each side. */
+int layout_pair_unscaled(const struct layout_pair *p, const char *command, struct failure *why);
 int layout_pair_lower_one(const struct layout_pair *p, int rank, const weft_lower_opts *opts, weft_plan **out,
                           struct failure *why);
 int layout_pair_lower(struct layout_pair *p, const weft_lower_opts *opts, struct failure *why);

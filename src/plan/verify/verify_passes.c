@@ -1,8 +1,10 @@
 /* Proves that the plans of all ranks are right, without data and without knowledge of how they were made. The layouts
  * say what each destination slot must hold, and the steps say what it will hold. The cost is nearly linear in the parts
  * of all plans, and does not depend on the number of elements. */
+#include "plan/scaled.h"
 #include "plan/verify/verify.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what all plans have in common ---- */
@@ -21,6 +23,8 @@ static int agree(const weft_plan *a, const weft_plan *p, size_t r)
     if (p->in_place != a->in_place)
         return disagree("rank %zu's plan is %sfor use in place, rank 0's is %s", r, p->in_place ? "" : "not ",
                         a->in_place ? "so" : "not");
+    if (!scaled_alike(p->scales, a->scales))
+        return disagree("rank %zu makes other scales than rank 0", r);
     if (p->ntensors != a->ntensors)
         return disagree("rank %zu has %zu tensors, rank 0 has %zu", r, p->ntensors, a->ntensors);
     for (size_t i = 0; i < p->ntensors; i++) {
@@ -85,6 +89,19 @@ static int prepare(struct verify *v)
     return rc;
 }
 
+/* The plans that bring the maxima of blocks that ranks share. */
+static int verify_folds(const weft_plan *const *all, size_t ranks)
+{
+    const weft_plan **folds = malloc(ranks * sizeof *folds);
+    if (!folds)
+        return error_nomem();
+    for (size_t r = 0; r < ranks; r++)
+        folds[r] = plan_fold(all[r]);
+    int rc = weft_plan_verify(folds, ranks);
+    free(folds);
+    return rc;
+}
+
 int weft_plan_verify(const weft_plan *const *all, size_t ranks)
 {
     struct verify v = {.all = all, .ranks = ranks};
@@ -101,6 +118,10 @@ int weft_plan_verify(const weft_plan *const *all, size_t ranks)
         rc = verify_run(&v);
     if (!rc)
         rc = verify_alias(&v);
+    if (!rc && all[0]->scales)
+        rc = scaled_check(all[0]); /* all ranks have the same layouts */
+    if (!rc && plan_fold(all[0]))
+        rc = verify_folds(all, ranks);
     arena_free(&v.work);
     arena_free(&v.arena);
     return rc;

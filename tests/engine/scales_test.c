@@ -1,0 +1,855 @@
+/* Moves of values with scales against a reference that is computed element by element, without the library's help: the
+ * nearest f8 is found among all codes. Layouts of any kind on 6 ranks, blocks that are cut by shards, replicas. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan.h"
+#include "support/boxes_random.h"
+#include "support/ranks.h"
+#include "support/share.h"
+#include "support/suite.h"
+#include "support/unwatched.h"
+#include "weft.h"
+
+enum { ELEMENTS = BOXES_ELEMENTS };
+
+#define OK(call)                                \
+    do {                                        \
+        if ((call)) {                           \
+            print_error("%s\n", weft_errmsg()); \
+            assert_false(#call);                \
+        }                                       \
+    } while (0)
+
+/* ---- the reference ---- */
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+/* A float of `mant` bits of mantissa and this bias, from its code without a sign; the largest exponent is special if
+ * `ends` is set. */
+UNWATCHED static double decode(unsigned code, int mant, int bias, bool ends)
+{
+    unsigned e = code >> mant, m = code & ((1U << mant) - 1);
+    unsigned most = mant == 3 ? 15 : 31;
+    if (ends && e == most)
+        return m ? NAN : INFINITY;
+    if (!ends && code == 0x7f)
+        return NAN;
+    return e ? ldexp(1 + ldexp((double)m, -mant), (int)e - bias) : ldexp((double)m, 1 - bias - mant);
+}
+
+static bool is_e4m3(int value)
+{
+    return value == WEFT_F8E4M3 || value == WEFT_F8E4M3SAT;
+}
+
+static double f8_value(int value, uint8_t code)
+{
+    double x = is_e4m3(value) ? decode(code & 0x7f, 3, 7, false) : decode(code & 0x7f, 2, 15, true);
+    return code & 0x80 ? -x : x;
+}
+
+/* The code of the nearest of `codes` ascending values, ties to even; what is beyond the last one gets the last. */
+UNWATCHED static unsigned nearest(double x, unsigned codes, int mant, int bias, bool ends)
+{
+    unsigned lo = 0, hi = codes - 1;
+    while (hi - lo > 1) {
+        unsigned mid = (lo + hi) / 2;
+        if (decode(mid, mant, bias, ends) <= x)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    double below = x - decode(lo, mant, bias, ends), above = decode(hi, mant, bias, ends) - x;
+    return below < above || (below == above && lo % 2 == 0) ? lo : hi;
+}
+
+static uint8_t f8_of(int value, float x)
+{
+    bool e4m3 = is_e4m3(value);
+    if (isnan(x))
+        return e4m3 ? 0x7f : 0x7e;
+    unsigned code = e4m3 ? nearest(fabsf(x), 0x7f, 3, 7, false) : nearest(fabsf(x), 0x7c, 2, 15, true);
+    return (uint8_t)(code | (signbit(x) ? 0x80 : 0));
+}
+
+/* A value of dtype f32, bf16 or f16 from its code, and the code of a float that is rounded to the dtype. */
+static float wide_value(int dtype, uint32_t code)
+{
+    if (dtype == WEFT_F32)
+        return float_of(code);
+    if (dtype == WEFT_BF16)
+        return float_of(code << 16);
+    double x = decode(code & 0x7fff, 10, 15, true);
+    return (float)(code & 0x8000 ? -x : x);
+}
+
+static uint32_t wide_code(int dtype, float x)
+{
+    if (isnan(x))
+        return dtype == WEFT_F32 ? 0x7fc00000 : dtype == WEFT_BF16 ? 0x7fc0 : 0x7e00;
+    if (dtype == WEFT_F32)
+        return bits_of(x);
+    uint32_t sign = signbit(x) ? 0x8000 : 0;
+    if (dtype == WEFT_F16 && fabsf(x) >= 65520)
+        return sign | 0x7c00;
+    if (dtype == WEFT_F16)
+        return sign | nearest(fabsf(x), 0x7c00, 10, 15, true);
+    uint32_t u = bits_of(fabsf(x)), low = u >> 16;
+    double below = (double)fabsf(x) - float_of(low << 16);
+    /* An infinity counts as the power of two that would come next. */
+    double next = low + 1 == 0x7f80 ? 0x1p128 : float_of((low + 1) << 16), above = next - fabsf(x);
+    if (isinf(x))
+        return sign | 0x7f80;
+    return sign | (below < above || (below == above && low % 2 == 0) ? low : low + 1);
+}
+
+/* The scale of a block as a float and as its bytes. */
+static float scale_value(int scale, uint32_t code)
+{
+    if (scale == WEFT_F32)
+        return float_of(code);
+    return code == 255 ? NAN : (float)ldexp(1, (int)code - 127);
+}
+
+static uint32_t scale_code(int value, int scale, float most)
+{
+    if (scale == WEFT_F32) {
+        float s = isnan(most) ? NAN : most / (is_e4m3(value) ? 448.0F : 57344.0F);
+        return isnan(s) ? 0x7fc00000 : bits_of(s == 0 ? 1.0F : s);
+    }
+    if (isnan(most) || isinf(most))
+        return 255;
+    int e = 0;
+    frexp(most, &e); /* most is at least half of 2^e, and less than 2^e */
+    int code = e - 1 - (is_e4m3(value) ? 8 : 15) + 127;
+    return most == 0 ? 127 : code < 0 ? 0 : (uint32_t)code;
+}
+
+/* ---- a case ---- */
+
+static struct boxes_sample sample, other;
+
+struct world {
+    struct boxes_side from, to;             /* of values; from.layout and to.layout are those of the move */
+    struct boxes_side from_scale, to_scale; /* of scales; layout NULL: that side has none */
+    int ndim;
+    int64_t extents[WEFT_MAX_DIMS], block[WEFT_MAX_DIMS], grid[WEFT_MAX_DIMS];
+    int value, scale, in_dtype, out_dtype;
+    uint32_t in[ELEMENTS], in_scale[ELEMENTS], out[ELEMENTS], out_scale[ELEMENTS]; /* codes of elements and blocks */
+    weft_plan *plan[BOXES_RANKS];
+    bool poll;
+};
+static struct world world;
+
+static int64_t elements(int ndim, const int64_t *extents)
+{
+    int64_t n = 1;
+    for (int d = 0; d < ndim; d++)
+        n *= extents[d];
+    return n;
+}
+
+UNWATCHED static int64_t block_of(int64_t element)
+{
+    int64_t at[WEFT_MAX_DIMS], block = 0;
+    for (int d = world.ndim - 1; d >= 0; d--) {
+        at[d] = element % world.extents[d];
+        element /= world.extents[d];
+    }
+    for (int d = 0; d < world.ndim; d++)
+        block = block * world.grid[d] + at[d] / world.block[d];
+    return block;
+}
+
+/* What comes out, and the scales of the source if it has none. */
+static void expect(void)
+{
+    static float most[ELEMENTS];
+    const int64_t n = elements(world.ndim, world.extents), blocks = elements(world.ndim, world.grid);
+    memset(most, 0, sizeof most);
+    bool wide_in = !world.from_scale.layout, wide_out = !world.to_scale.layout;
+    for (int64_t i = 0; i < n && wide_in; i++) {
+        float x = fabsf(wide_value(world.in_dtype, world.in[i])), *m = &most[block_of(i)];
+        *m = isnan(*m) || isnan(x) ? NAN : x > *m ? x : *m;
+    }
+    for (int64_t b = 0; b < blocks; b++)
+        world.out_scale[b] = wide_in ? scale_code(world.value, world.scale, most[b]) : world.in_scale[b];
+    for (int64_t i = 0; i < n; i++) {
+        float s = scale_value(world.scale, world.out_scale[block_of(i)]);
+        if (wide_in)
+            world.out[i] = f8_of(world.value, wide_value(world.in_dtype, world.in[i]) / s);
+        else if (wide_out)
+            world.out[i] = wide_code(world.out_dtype, (float)f8_value(world.value, (uint8_t)world.in[i]) * s);
+        else
+            world.out[i] = world.in[i];
+    }
+}
+
+/* Codes of values: all sizes, or those of weights; in some cases what is special, too. */
+static void fill_in(struct random *g)
+{
+    const int64_t n = elements(world.ndim, world.extents), blocks = elements(world.ndim, world.grid);
+    bool special = random_once_in(g, 4), all = random_once_in(g, 3);
+    int around = (int)random_in(g, -140, 120);
+    for (int64_t i = 0; i < n; i++) {
+        if (world.from_scale.layout) {
+            world.in[i] = (uint32_t)random_in(g, 0, 255);
+            continue;
+        }
+        float x = (float)ldexp((double)random_in(g, -1000000, 1000000) / 1000003, all ? around : 0);
+        if (random_once_in(g, 10))
+            x = 0;
+        if (special && random_once_in(g, 12))
+            x = float_of((uint32_t)random_next(g));
+        if (special && random_once_in(g, 30))
+            x = random_once_in(g, 2) ? INFINITY : -INFINITY;
+        world.in[i] = wide_code(world.in_dtype, x);
+    }
+    if (!world.from_scale.layout && random_once_in(g, 3)) { /* a block of zeros */
+        int64_t block = random_in(g, 0, blocks - 1);
+        for (int64_t i = 0; i < n; i++)
+            world.in[i] = block_of(i) == block ? 0 : world.in[i];
+    }
+    for (int64_t b = 0; b < blocks; b++)
+        world.in_scale[b] = world.scale == WEFT_F32
+                                ? bits_of((float)ldexp((double)random_in(g, 1, 1000), (int)random_in(g, -30, 30)))
+                                : (uint32_t)random_in(g, 0, 255);
+}
+
+/* The same layout with another dtype and, if scale is set, with scales. */
+static weft_layout *dressed(weft_layout *l, int dtype, int scale)
+{
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+    weft_scale s = {.dtype = (enum weft_dtype)scale};
+    weft_layout *out;
+    memcpy(s.block, world.block, sizeof s.block);
+    OK(weft_layout_describe(l, &desc));
+    desc.dtype = (enum weft_dtype)dtype;
+    desc.scale = scale ? &s : NULL;
+    OK(weft_layout_create(&desc, &out));
+    weft_layout_free(l);
+    return out;
+}
+
+/* A mesh or boxes on the world's shape. */
+static void make_side(struct random *g, struct boxes_sample *s, struct boxes_side *out, bool gaps)
+{
+    char text[200];
+    memcpy(s->extents, world.extents, sizeof world.extents);
+    s->ndim = world.ndim;
+    if (random_once_in(g, 2)) {
+        boxes_mesh(g, s, text, sizeof text);
+        OK(weft_layout_parse(text, &out->layout));
+        boxes_mesh_slots(out->layout, s, out);
+        return;
+    }
+    for (;;) {
+        s->boxes.n = 0;
+        boxes_fill(g, s, false);
+        if (!gaps)
+            s->flags &= ~(uint64_t)WEFT_LAYOUT_GAPS;
+        if (!(s->gaps && !gaps) && !boxes_create(s, WEFT_I32, &out->layout))
+            break;
+    }
+    boxes_slots(s, out);
+}
+
+/* Which block each slot of the scales stands for. */
+UNWATCHED static void scale_slots(const weft_layout *l, struct boxes_side *out)
+{
+    struct boxes_sample s = {.ndim = world.ndim};
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+    memcpy(s.extents, world.grid, sizeof world.grid);
+    OK(weft_layout_scales(l, &out->layout));
+    OK(weft_layout_describe(out->layout, &desc));
+    for (int d = 0; d < world.ndim; d++)
+        assert_int_equal(desc.dims[d].extent, world.grid[d]);
+    assert_int_equal(desc.dtype, world.scale);
+    if (!desc.boxes) {
+        boxes_mesh_slots(out->layout, &s, out);
+        return;
+    }
+    memset(out->slot, 0xff, sizeof out->slot);
+    memset(out->room, 0, sizeof out->room);
+    for (size_t k = 0; k < desc.boxes->n; k++) {
+        const int64_t *at = desc.boxes->at + k * (size_t)s.ndim, *len = desc.boxes->len + k * (size_t)s.ndim;
+        int r = desc.boxes->rank[k];
+        for (int64_t i = 0; i < elements(s.ndim, len); i++) {
+            int64_t rest = i, block = 0, step = 1;
+            for (int d = s.ndim - 1; d >= 0; d--) {
+                block += (at[d] + rest % len[d]) * step;
+                rest /= len[d];
+                step *= world.grid[d];
+            }
+            out->slot[r][desc.boxes->offset[k] + i] = block;
+            out->room[r]++;
+        }
+    }
+}
+
+/* Each rank has the scale of each block of which it has a value, and no others. */
+static void assert_scales_there(const struct boxes_side *values, const struct boxes_side *scales)
+{
+    for (int r = 0; r < BOXES_RANKS; r++) {
+        bool touched[ELEMENTS] = {0}, there[ELEMENTS] = {0};
+        for (int64_t i = 0; i < values->room[r]; i++)
+            if (values->slot[r][i] >= 0)
+                touched[block_of(values->slot[r][i])] = true;
+        for (int64_t i = 0; i < scales->room[r]; i++) {
+            assert_true(scales->slot[r][i] >= 0);
+            there[scales->slot[r][i]] = true;
+        }
+        assert_memory_equal(touched, there, sizeof touched);
+    }
+}
+
+enum way { DOWN, UP, ACROSS };
+
+static void make_case(struct random *g, enum way way)
+{
+    static const int values[] = {WEFT_F8E4M3, WEFT_F8E4M3SAT, WEFT_F8E5M2, WEFT_F8E5M2SAT};
+    static const int wide[] = {WEFT_F32, WEFT_BF16, WEFT_F16};
+    memset(&world, 0, sizeof world);
+    do
+        boxes_shape(g, &sample);
+    while (!sample.ndim);
+    world.ndim = sample.ndim;
+    memcpy(world.extents, sample.extents, sizeof sample.extents);
+    world.value = values[random_once_in(g, 3) ? random_in(g, 1, 3) : 0];
+    world.scale = random_once_in(g, 2) ? WEFT_F32 : WEFT_F8E8M0;
+    world.in_dtype = way == DOWN ? wide[random_in(g, 0, 2)] : world.value;
+    world.out_dtype = way == UP ? wide[random_in(g, 0, 2)] : world.value;
+    for (int d = 0; d < world.ndim; d++) {
+        world.block[d] = random_once_in(g, 3) ? 1 : random_in(g, 1, world.extents[d] + 1);
+        world.grid[d] = (world.extents[d] + world.block[d] - 1) / world.block[d];
+    }
+    make_side(g, &sample, &world.from, false);
+    make_side(g, &other, &world.to, true);
+    world.from.layout = dressed(world.from.layout, world.in_dtype, way == DOWN ? 0 : world.scale);
+    world.to.layout = dressed(world.to.layout, world.out_dtype, way == UP ? 0 : world.scale);
+    if (way != DOWN) {
+        scale_slots(world.from.layout, &world.from_scale);
+        assert_scales_there(&world.from, &world.from_scale);
+    }
+    if (way != UP) {
+        scale_slots(world.to.layout, &world.to_scale);
+        assert_scales_there(&world.to, &world.to_scale);
+    }
+    fill_in(g);
+    expect();
+}
+
+static void free_case(void)
+{
+    for (int r = 0; r < BOXES_RANKS; r++)
+        weft_plan_free(world.plan[r]);
+    weft_layout_free(world.from.layout);
+    weft_layout_free(world.to.layout);
+    weft_layout_free(world.from_scale.layout);
+    weft_layout_free(world.to_scale.layout);
+}
+
+static void show_case(void)
+{
+    char a[4000], b[4000];
+    weft_layout_format(world.from.layout, a, sizeof a, NULL);
+    weft_layout_format(world.to.layout, b, sizeof b, NULL);
+    print_error("'%s' '%s'\n", a, b);
+}
+
+/* Text and struct give the same layout again. */
+static void assert_forms(const weft_layout *l)
+{
+    static char text[20000];
+    weft_layout *again;
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+    size_t len = 0;
+    OK(weft_layout_format(l, text, sizeof text, &len));
+    assert_true(len < sizeof text);
+    OK(weft_layout_parse(text, &again));
+    assert_true(weft_layout_equal(l, again));
+    weft_layout_free(again);
+    OK(weft_layout_describe(l, &desc));
+    OK(weft_layout_create(&desc, &again));
+    assert_true(weft_layout_equal(l, again));
+    weft_layout_free(again);
+}
+
+static void lower_case(struct random *g)
+{
+    static const int64_t buckets[] = {0, 1, 16, 100};
+    weft_machine machine = {.size = sizeof machine, .ranks_per_host = random_once_in(g, 3) ? 2 : 0};
+    weft_lower_opts opts = {
+        .size = sizeof opts, .world = BOXES_RANKS, .bucket = buckets[random_in(g, 0, 3)], .machine = &machine};
+    int64_t sent = 0, received = 0;
+    assert_forms(world.from.layout);
+    assert_forms(world.to.layout);
+    for (int r = 0; r < BOXES_RANKS; r++) {
+        weft_stats stats = WEFT_STATS_INIT;
+        weft_plan *again = NULL;
+        weft_move move;
+        size_t len = 0;
+        OK(weft_lower(&(weft_move){"t", world.from.layout, world.to.layout}, 1, r, &opts, &world.plan[r]));
+        assert_int_equal(weft_plan_tensors(world.plan[r]), 2);
+        OK(weft_plan_tensor(world.plan[r], 0, &move));
+        assert_true(weft_layout_equal(move.src, world.from.layout) && weft_layout_equal(move.dst, world.to.layout));
+        OK(weft_plan_tensor(world.plan[r], 1, &move));
+        assert_string_equal(move.name, "t.scale");
+        OK(weft_plan_stats(world.plan[r], &stats));
+        assert_true(stats.bound == stats.received);
+        sent += stats.sent;
+        received += stats.received;
+        OK(weft_plan_save(world.plan[r], NULL, 0, &len));
+        void *bytes = malloc(len);
+        OK(weft_plan_save(world.plan[r], bytes, len, &len));
+        OK(weft_plan_load(bytes, len, &again));
+        assert_true(weft_plan_equal(world.plan[r], again));
+        if (random_once_in(g, 2)) { /* the plan that was loaded is run */
+            weft_plan *was = world.plan[r];
+            world.plan[r] = again;
+            again = was;
+        }
+        weft_plan_free(again);
+        free(bytes);
+        OK(weft_plan_explain(world.plan[r], false, NULL, 0, &len));
+        OK(weft_plan_explain(world.plan[r], true, NULL, 0, &len));
+    }
+    assert_int_equal(sent, received);
+    if (weft_plan_verify((const weft_plan *const *)world.plan, BOXES_RANKS)) {
+        show_case();
+        print_error("%s\n", weft_errmsg());
+        assert_false("verify");
+    }
+}
+
+/* A rank's buffer of a side, with the codes of what its slots stand for, and 0xee where they stand for nothing. */
+UNWATCHED static void *buffer_of(const struct boxes_side *s, int rank, int dtype, const uint32_t *codes)
+{
+    size_t size = weft_dtype_size(dtype), n = (size_t)s->room[rank];
+    char *b = malloc(n * size + 1);
+    memset(b, 0xee, n * size + 1);
+    for (size_t i = 0; i < n && b && codes; i++)
+        if (s->slot[rank][i] >= 0)
+            memcpy(b + i * size, &codes[s->slot[rank][i]], size); /* little-endian, as all machines that weft knows */
+    return b;
+}
+
+static int64_t differ(const struct boxes_side *s, int rank, int dtype, const uint32_t *codes, const void *found)
+{
+    size_t size = weft_dtype_size(dtype), n = (size_t)s->room[rank];
+    char *expected = buffer_of(s, rank, dtype, codes);
+    values_begin();
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(expected + i * size, (const char *)found + i * size, size) != 0) {
+            uint32_t a = 0, b = 0;
+            memcpy(&a, expected + i * size, size);
+            memcpy(&b, (const char *)found + i * size, size);
+            values_slot_differs((int64_t)i, s->slot[rank][i], 0, NULL, a, b);
+        }
+    free(expected);
+    return values_wrong();
+}
+
+static void run_rank(struct ranks_rank *r)
+{
+    struct world *w = r->arg;
+    const int me = r->rank;
+    void *in[2] = {buffer_of(&w->from, me, w->in_dtype, w->in), NULL}, *out[2] = {NULL, NULL};
+    weft_view src[2] = {WEFT_VIEW(in[0], (size_t)w->from.room[me] * weft_dtype_size(w->in_dtype)), WEFT_VIEW_INIT};
+    weft_view dst[2] = {WEFT_VIEW_INIT, WEFT_VIEW_INIT};
+    weft_exec *x;
+    if (w->from_scale.layout) {
+        in[1] = buffer_of(&w->from_scale, me, w->scale, w->in_scale);
+        src[1] = (weft_view)WEFT_VIEW(in[1], (size_t)w->from_scale.room[me] * weft_dtype_size(w->scale));
+    }
+    for (int round = 0; round < 2; round++) {
+        free(out[0]);
+        free(out[1]);
+        out[0] = buffer_of(&w->to, me, w->out_dtype, NULL);
+        dst[0] = (weft_view)WEFT_VIEW(out[0], (size_t)w->to.room[me] * weft_dtype_size(w->out_dtype));
+        if (w->to_scale.layout) {
+            out[1] = buffer_of(&w->to_scale, me, w->scale, NULL);
+            dst[1] = (weft_view)WEFT_VIEW(out[1], (size_t)w->to_scale.room[me] * weft_dtype_size(w->scale));
+        } else {
+            out[1] = NULL;
+        }
+        if (round)
+            RANKS_OK(r, weft_exec_rebind(x, src, dst));
+        else
+            RANKS_OK(r, weft_bind(w->plan[me], r->comm, src, dst, NULL, &x));
+        if (w->poll) {
+            bool done = false;
+            RANKS_OK(r, weft_exec_start(x));
+            while (!done)
+                RANKS_OK(r, weft_exec_test(x, &done));
+        } else {
+            RANKS_OK(r, weft_exec_run(x));
+        }
+        RANKS_CHECK(r, differ(&w->to, me, w->out_dtype, w->out, out[0]) == 0);
+        if (w->to_scale.layout)
+            RANKS_CHECK(r, differ(&w->to_scale, me, w->scale, w->out_scale, out[1]) == 0);
+        RANKS_CHECK(r, differ(&w->from, me, w->in_dtype, w->in, in[0]) == 0);
+    }
+    size_t len = 0;
+    RANKS_OK(r, weft_exec_explain(x, false, NULL, 0, &len));
+    weft_exec_close(x);
+    for (int i = 0; i < 2; i++) {
+        free(in[i]);
+        free(out[i]);
+    }
+}
+
+static void campaign(uint64_t number, enum way way, int64_t ordinary, int64_t full)
+{
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(ordinary, full)); i++) {
+        struct random g = random_of(number, i);
+        weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
+        make_case(&g, way);
+        lower_case(&g);
+        world.poll = random_once_in(&g, 2);
+        opts.staged = random_once_in(&g, 4);
+        opts.progress = random_once_in(&g, 4) ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER;
+        ranks_run(BOXES_RANKS, &opts, run_rank, &world, NULL);
+        free_case();
+    }
+}
+
+static void values_are_scaled_on_the_way(void **state)
+{
+    (void)state;
+    campaign(1, DOWN, 200, 3000);
+}
+
+static void values_come_back(void **state)
+{
+    (void)state;
+    campaign(2, UP, 100, 1500);
+}
+
+static void values_and_scales_move_together(void **state)
+{
+    (void)state;
+    campaign(3, ACROSS, 50, 500);
+}
+
+/* ---- forms, sizes, refusals ---- */
+
+static void assert_scales(const char *text, const char *expected)
+{
+    weft_layout *l, *s;
+    char found[400];
+    OK(weft_layout_parse(text, &l));
+    OK(weft_layout_scales(l, &s));
+    OK(weft_layout_format(s, found, sizeof found, NULL));
+    assert_string_equal(found, expected);
+    weft_layout_free(l);
+    weft_layout_free(s);
+}
+
+static void scales_have_a_layout(void **state)
+{
+    (void)state;
+    assert_scales("f8e4m3[512/x,384] @x4 *f32(128,128)", "f32[4/x,3] @x4");
+    assert_scales("f8e4m3[512,384/x] @x4 *f32(128,128)", "f32[4,3] @{0: [:,0:1]; 1: [:,0:2]; 2: [:,1:3]; 3: [:,2:3]} "
+                                                         "+overlaps");
+    assert_scales("f8e4m3[8,512/x,384] @x4.r2 *f32(128,128)", "f32[8,4/x,3] @x4.r2");
+    assert_scales("f8e4m3[4096/x,100] @x4 *f8e8m0(32)", "f8e8m0[4096/x,4] @x4");
+    assert_scales("f8e4m3[600/a/b] @a2.b2 *f32(150)", "f32[4/a/b] @a2.b2");
+    assert_scales("f8e4m3[600/a/b] @a2.b2 *f32(300)", "f32[2] @{0: [0:1]; 1: [0:1]; 2: [1:2]; 3: [1:2]} +overlaps");
+    assert_scales("f8e4m3[1000/x:256] @x2 *f32(128)", "f32[8/x:2] @x2");
+    assert_scales("f8e5m2[7/x] @x4 *f32(1)", "f32[7/x] @x4");
+    assert_scales("f8e4m3[0/x] @x4 *f32(8)", "f32[0/x] @x4");
+    assert_scales("f8e4m3[4,4] @{0: [0:3,:]; 2: [3:4,:]} *f32(2,4)", "f32[2,1] @{0: [:,:]; 2: [1:2,:]} +overlaps");
+}
+
+static void assert_refused(const char *src, const char *dst, const char *why)
+{
+    weft_layout *a = NULL, *b = NULL;
+    weft_plan *p = NULL;
+    int rc = weft_layout_parse(src, &a);
+    if (!rc && dst)
+        rc = weft_layout_parse(dst, &b);
+    if (!rc && dst)
+        rc = weft_lower(&(weft_move){"w", a, b}, 1, 0, NULL, &p);
+    if (!rc || !strstr(weft_errmsg(), why))
+        fail_msg("'%s' '%s': %s", src, dst ? dst : "", rc ? weft_errmsg() : "taken");
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    assert_refused("f32[8] @x2 *f32(4)", NULL, "f32 values cannot have scales");
+    assert_refused("f8e4m3[8] @x2 *bf16(4)", NULL, "scales of bf16");
+    assert_refused("f8e4m3[8] @x2 *f33(4)", NULL, "is not a dtype of scales");
+    assert_refused("f8e4m3[8] @x2 *f32", NULL, "'(' and the blocks");
+    assert_refused("f8e4m3[8] @x2 *f32(", NULL, "the extent of a block");
+    assert_refused("f8e4m3[8] @x2 *f32(4", NULL, "',' or ')'");
+    assert_refused("f8e4m3[8] @x2 *f32(0)", NULL, "extent 0");
+    assert_refused("f8e4m3[8] @x2 *f32(4,4)", NULL, "more blocks than the 1 dims");
+    assert_refused("f8e4m3[8] @x2 *f32(4) *f32(4)", NULL, "the end");
+    assert_refused("f8e4m3[] @x2 *f32(4)", NULL, "more blocks than the 0 dims");
+    assert_refused("f8e4m3[1,1,1,1,1,1,1,1] @x2 *f32(4)", NULL, "1 to 7 dims");
+    assert_refused("f8e4m3[8/x~1] @x2 *f32(4)", NULL, "ghosts");
+    assert_refused("f8e4m3[8] @x2 +sum(x) *f32(4)", NULL, "cannot be folded");
+    assert_refused("f32[8] @x2 +sum(x)", "f8e4m3[8] @x2 *f32(4)", "has folds");
+    assert_refused("f32[8/x~1] @x2", "f8e4m3[8] @x2 *f32(4)", "has ghosts");
+    assert_refused("f8e4m3[8] @x2 *f32(4)", "bf16[8/x~1] @x2", "the destination has ghosts");
+    assert_refused("f64[8] @x2", "f8e4m3[8] @x2 *f32(4)", "is f64 on the other");
+    assert_refused("f8e4m3[8] @x2", "f8e4m3[8] @x2 *f32(4)", "is f8e4m3 on the other");
+    assert_refused("f8e4m3[8] @x2 *f32(4)", "f8e4m3[8] @x2 *f32(8)", "other scales");
+    assert_refused("f8e4m3[8] @x2 *f32(4)", "f8e5m2[8] @x2 *f32(4)", "another dtype");
+    assert_refused("f32[8] @{0: [0:4]} +gaps", "f8e4m3[8] @x2 *f32(4)", "boxes +gaps");
+    assert_refused("f32[9] @x2", "f8e4m3[8] @x2 *f32(4)", "two different shapes");
+    assert_refused("f32[1000000000000/x:3] @x2", "f8e4m3[1000000000000] @x2 *f32(128)", "more than 2^22 boxes");
+    weft_layout *l, *m;
+    OK(weft_layout_parse("f8e4m3[8] @x2 *f32(4)", &l));
+    assert_int_equal(weft_layout_dual(l, &m), WEFT_EUNSUPPORTED);
+    assert_int_equal(weft_layout_boxed(l, &m), WEFT_EUNSUPPORTED);
+    weft_layout_free(l);
+    OK(weft_layout_parse("f8e4m3[8] @x2", &l));
+    assert_int_equal(weft_layout_scales(l, &m), WEFT_EINVAL);
+    weft_layout_free(l);
+}
+
+static int64_t sent_by_all(const char *src, const char *dst, int ranks)
+{
+    weft_layout *a, *b;
+    int64_t sent = 0;
+    OK(weft_layout_parse(src, &a));
+    OK(weft_layout_parse(dst, &b));
+    for (int r = 0; r < ranks; r++) {
+        weft_plan *p;
+        weft_stats s = WEFT_STATS_INIT;
+        OK(weft_lower(&(weft_move){"w", a, b}, 1, r, NULL, &p));
+        OK(weft_plan_stats(p, &s));
+        sent += s.sent;
+        weft_plan_free(p);
+    }
+    weft_layout_free(a);
+    weft_layout_free(b);
+    return sent;
+}
+
+static void bytes_are_those_of_f8(void **state)
+{
+    (void)state;
+    /* 3/4 of one byte each, and of 4 bytes for each block */
+    assert_int_equal(sent_by_all("f32[512/x,512] @x4", "f8e4m3[512,512/x] @x4 *f32(128,128)", 4),
+                     512 * 512 * 3 / 4 + 16 * 4 * 3 / 4);
+    assert_int_equal(sent_by_all("f8e4m3[512/x,512] @x4 *f32(128,128)", "bf16[512,512/x] @x4", 4),
+                     512 * 512 * 3 / 4 + 16 * 4 * 3 / 4);
+    assert_int_equal(sent_by_all("bf16[512/x,512] @x4", "f8e4m3[512,512/x] @x4 *f8e8m0(32)", 4),
+                     512 * 512 * 3 / 4 + 512 * 16 * 3 / 4);
+    /* Two ranks share the 3 blocks of a row, and tell each other their maxima: nothing else moves. */
+    assert_int_equal(sent_by_all("f32[128/x,384] @x2", "f8e4m3[128/x,384] @x2 *f32(128,128)", 2), 2 * 3 * 4);
+}
+
+/* ---- what may go wrong ---- */
+
+static void lower_texts(const char *src, const char *dst, int ranks)
+{
+    memset(&world, 0, sizeof world);
+    OK(weft_layout_parse(src, &world.from.layout));
+    OK(weft_layout_parse(dst, &world.to.layout));
+    for (int r = 0; r < ranks; r++)
+        OK(weft_lower(&(weft_move){"w", world.from.layout, world.to.layout}, 1, r, NULL, &world.plan[r]));
+}
+
+static void leave_amid_maxima(struct ranks_rank *r)
+{
+    struct world *w = r->arg;
+    float in[256] = {1};
+    uint8_t out[256];
+    float scale[2];
+    weft_view src[2] = {WEFT_VIEW(in, sizeof in), WEFT_VIEW_INIT};
+    weft_view dst[2] = {WEFT_VIEW(out, sizeof out), WEFT_VIEW(scale, sizeof scale)};
+    weft_exec *x;
+    RANKS_OK(r, weft_bind(w->plan[r->rank], r->comm, src, dst, NULL, &x));
+    RANKS_OK(r, weft_exec_run(x));
+    ranks_meet(r);
+    if (r->rank == 0) {
+        weft_exec_close(x);
+        return;
+    }
+    RANKS_OK(r, weft_exec_start(x));
+    RANKS_CHECK(r, weft_exec_start(x) == WEFT_EBUSY);
+    RANKS_CHECK(r, weft_exec_wait(x, WEFT_FOREVER) == WEFT_EPEER);
+    RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0"));
+    weft_exec_close(x);
+}
+
+static void a_rank_that_leaves_ends_the_run(void **state)
+{
+    (void)state;
+    weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
+    for (int i = 0; i < 2; i++) {
+        lower_texts("f32[256/x] @x3", "f8e4m3[256/x] @x3 *f32(256)", 3);
+        opts.progress = i ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_CALLER;
+        ranks_run(3, &opts, leave_amid_maxima, &world, NULL);
+        free_case();
+    }
+}
+
+static void done(void *arg, int err)
+{
+    int *codes = arg;
+    codes[codes[0]++] = err;
+}
+
+static void bind_wrongly(struct ranks_rank *r)
+{
+    struct world *w = r->arg;
+    float in[64] = {1}, scale[4];
+    uint8_t out[64];
+    weft_view src[2] = {WEFT_VIEW(in, sizeof in), WEFT_VIEW_INIT};
+    weft_view dst[2] = {WEFT_VIEW(out, sizeof out), WEFT_VIEW(scale, sizeof scale)};
+    weft_exec *x;
+    if (r->rank == 1)
+        src[0].bytes--;
+    RANKS_CHECK(r, weft_bind(w->plan[r->rank], r->comm, src, dst, NULL, &x) == WEFT_EINVAL);
+    RANKS_CHECK(r, strstr(weft_errmsg(), "rank 1") && strstr(weft_errmsg(), "255 bytes, 256 are needed"));
+    src[0].bytes = sizeof in;
+    if (r->rank == 0)
+        dst[1].data = NULL;
+    RANKS_CHECK(r, weft_bind(w->plan[r->rank], r->comm, src, dst, NULL, &x) == WEFT_EINVAL);
+    RANKS_CHECK(r, strstr(weft_errmsg(), "w.scale"));
+    dst[1].data = scale;
+    dst[0].data = (char *)in + 16;
+    RANKS_CHECK(r, weft_bind(w->plan[r->rank], r->comm, src, dst, NULL, &x) == WEFT_EINVAL);
+    RANKS_CHECK(r, strstr(weft_errmsg(), "overlap"));
+    dst[0].data = out;
+    RANKS_OK(r, weft_bind(w->plan[r->rank], r->comm, src, dst, NULL, &x));
+    int codes[8] = {1};
+    RANKS_OK(r, weft_exec_on_done(x, done, codes));
+    RANKS_OK(r, weft_exec_run(x));
+    RANKS_OK(r, weft_exec_run(x));
+    RANKS_CHECK(r, codes[0] == 3 && codes[1] == 0 && codes[2] == 0);
+    RANKS_OK(r, weft_exec_on_arrival(x, NULL, NULL));
+    RANKS_CHECK(r, weft_exec_start_on(x, NULL) == WEFT_EUNSUPPORTED);
+    RANKS_OK(r, weft_exec_run(x));
+    weft_exec_info info = WEFT_EXEC_INFO_INIT;
+    RANKS_OK(r, weft_exec_stats(x, &info));
+    RANKS_CHECK(r, info.runs == 3);
+    RANKS_OK(r, weft_exec_start(x));
+    weft_exec_close(x); /* in flight: it is waited for */
+}
+
+static void wrong_views_are_refused_on_all_ranks(void **state)
+{
+    (void)state;
+    lower_texts("f32[128/x] @x2", "f8e4m3[128/x] @x2 *f32(128)", 2);
+    ranks_run(2, NULL, bind_wrongly, &world, NULL);
+    free_case();
+}
+
+static void no_arrivals(struct ranks_rank *r)
+{
+    struct world *w = r->arg;
+    float out[64], scale[1] = {2};
+    uint8_t in[64] = {0};
+    weft_view src[2] = {WEFT_VIEW(in, sizeof in), WEFT_VIEW(scale, sizeof scale)};
+    weft_view dst[2] = {WEFT_VIEW(out, sizeof out), WEFT_VIEW_INIT};
+    weft_exec *x;
+    RANKS_OK(r, weft_bind(w->plan[r->rank], r->comm, src, dst, NULL, &x));
+    RANKS_CHECK(r, weft_exec_on_arrival(x, NULL, NULL) == WEFT_EUNSUPPORTED);
+    weft_exec_close(x);
+}
+
+static void arrivals_are_refused_where_values_are_multiplied(void **state)
+{
+    (void)state;
+    lower_texts("f8e4m3[128/x] @x2 *f32(64)", "f32[128/x] @x2", 2);
+    ranks_run(2, NULL, no_arrivals, &world, NULL);
+    free_case();
+}
+
+/* A saved plan in which one byte is another is refused, whether or not its checksums are made to fit. */
+static void damaged_plans_are_refused(void **state)
+{
+    (void)state;
+    lower_texts("f32[12/x] @x2", "f8e4m3[12] @x2 *f32(4)", 2);
+    size_t len = 0;
+    OK(weft_plan_save(world.plan[1], NULL, 0, &len));
+    unsigned char *bytes = malloc(len);
+    weft_plan *p;
+    OK(weft_plan_save(world.plan[1], bytes, len, &len));
+    for (size_t i = 0; i < len; i++) {
+        bytes[i] ^= 1;
+        assert_int_not_equal(weft_plan_load(bytes, len, &p), 0);
+        bytes[i] ^= 1;
+    }
+    for (size_t i = 0; i < len; i++)
+        assert_int_not_equal(weft_plan_load(bytes, i, &p), 0);
+    OK(weft_plan_load(bytes, len, &p));
+    weft_plan_free(p);
+    free(bytes);
+    free_case();
+}
+
+/* A plan in which the maxima of another rank do not come, or in which a rank takes another dtype for the source. */
+static void verify_finds_what_is_wrong(void **state)
+{
+    (void)state;
+    const weft_plan *const *plans = (const weft_plan *const *)world.plan;
+    lower_texts("f32[256/x] @x2", "f8e4m3[256/x] @x2 *f32(256)", 2);
+    struct plan_scales *s = world.plan[0]->scales;
+    OK(weft_plan_verify(plans, 2));
+    for (int r = 0; r < 2; r++)
+        world.plan[r]->scales->v[0].fold = PLAN_NONE;
+    assert_int_not_equal(weft_plan_verify(plans, 2), 0);
+    assert_non_null(strstr(weft_errmsg(), "maxima do not come"));
+    for (int r = 0; r < 2; r++)
+        world.plan[r]->scales->v[0].fold = 0;
+    weft_plan *was = s->fold;
+    s->fold = NULL;
+    assert_int_not_equal(weft_plan_verify(plans, 2), 0);
+    s->fold = was;
+    size_t steps = was->nsteps--;
+    assert_int_not_equal(weft_plan_verify(plans, 2), 0);
+    was->nsteps = steps;
+    weft_layout *other_dtype;
+    const weft_layout *given = s->v[0].given;
+    OK(weft_layout_parse("bf16[256/x] @x2", &other_dtype));
+    s->v[0].given = other_dtype;
+    assert_int_equal(weft_plan_verify(plans, 2), WEFT_EMISMATCH);
+    assert_non_null(strstr(weft_errmsg(), "other scales than rank 0"));
+    s->v[0].given = given;
+    weft_layout_free(other_dtype);
+    OK(weft_plan_verify(plans, 2));
+    free_case();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scales_have_a_layout),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(bytes_are_those_of_f8),
+        cmocka_unit_test(values_are_scaled_on_the_way),
+        cmocka_unit_test(values_come_back),
+        cmocka_unit_test(values_and_scales_move_together),
+        cmocka_unit_test(a_rank_that_leaves_ends_the_run),
+        cmocka_unit_test(wrong_views_are_refused_on_all_ranks),
+        cmocka_unit_test(arrivals_are_refused_where_values_are_multiplied),
+        cmocka_unit_test(damaged_plans_are_refused),
+        cmocka_unit_test(verify_finds_what_is_wrong),
+    };
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
