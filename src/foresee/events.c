@@ -10,6 +10,7 @@
 struct flow {
     struct fair_flow fair;
     double left; /* bytes */
+    double ends; /* when, if nothing changes before */
     uint32_t node;
 };
 
@@ -184,9 +185,21 @@ static void arrive(struct sim *s, uint32_t node)
 
 /* ---- time ---- */
 
-static double end_time(const struct sim *s, const struct fair_flow *f)
+static struct flow *flow_of(struct fair_flow *f)
 {
-    return isinf(f->rate) ? s->now : s->now + ((const struct flow *)(const void *)f)->left / f->rate;
+    return (struct flow *)(void *)f;
+}
+
+/* Finds out when each flow would end; returns the first of these times, or that of the first arrival. */
+static double next_time(struct sim *s)
+{
+    double next = s->heap.n ? s->heap.v[0].at : INFINITY;
+    for (size_t i = 0; i < s->flows.n; i++) {
+        struct flow *f = flow_of(s->flows.v[i]);
+        f->ends = isinf(f->fair.rate) ? s->now : s->now + f->left / f->fair.rate;
+        next = f->ends < next ? f->ends : next;
+    }
+    return next;
 }
 
 /* Lets all flows run until `to`, and ends those that are over within `reach` of the next event. */
@@ -194,7 +207,7 @@ static void advance(struct sim *s, double next, double reach)
 {
     double to = next;
     for (size_t i = 0; i < s->flows.n; i++) {
-        double end = end_time(s, s->flows.v[i]);
+        double end = flow_of(s->flows.v[i])->ends;
         if (end <= reach && end > to)
             to = end;
     }
@@ -208,10 +221,9 @@ static void advance(struct sim *s, double next, double reach)
     }
     bool window = reach > next * (1 + 1e-8) + 1e-3;
     for (size_t i = 0; i < n; i++) {
-        struct flow *f = (struct flow *)(void *)s->flows.v[i];
-        double end = end_time(s, &f->fair);
-        if (end <= to) {
-            f->left = window ? end : to; /* from here on: when it ended */
+        struct flow *f = flow_of(s->flows.v[i]);
+        if (f->ends <= to) {
+            f->left = window ? f->ends : to; /* from here on: when it ended */
             over[ended++] = f;
         } else {
             f->left -= f->fair.rate * (to - s->now);
@@ -229,15 +241,34 @@ static void advance(struct sim *s, double next, double reach)
     free(over);
 }
 
+/* Starts what waits for nothing, sender by sender: flows that share a NIC lie side by side then, which is what sharing
+ * out the rates goes through. */
+static void start_all(struct sim *s)
+{
+    const struct graph *g = s->g;
+    size_t ranks = (size_t)g->links->world, *at = calloc(ranks + 2, sizeof *at);
+    uint32_t *order = malloc((g->nodes.n + 1) * sizeof *order);
+    s->failed = !at || !order;
+    for (size_t i = 0; i < g->nodes.n && !s->failed; i++)
+        at[g->nodes.v[i].load.from + 2]++;
+    for (size_t r = 2; r < ranks + 2 && !s->failed; r++)
+        at[r] += at[r - 1];
+    for (size_t i = 0; i < g->nodes.n && !s->failed; i++)
+        order[at[g->nodes.v[i].load.from + 1]++] = (uint32_t)i;
+    for (size_t k = 0; k < g->nodes.n && !s->failed; k++) {
+        uint32_t i = order[k], channel = g->nodes.v[i].channel;
+        if (!s->waits[i] && channel == GRAPH_NONE)
+            ready(s, i, GRAPH_NONE);
+        else if (!s->waits[i] && s->channels[channel].next == i)
+            start_channel(s, channel, GRAPH_NONE);
+    }
+    free(at);
+    free(order);
+}
+
 static void run(struct sim *s)
 {
-    for (uint32_t i = 0; i < s->g->nodes.n; i++) {
-        const struct graph_node *n = &s->g->nodes.v[i];
-        if (!s->waits[i] && n->channel == GRAPH_NONE)
-            ready(s, i, GRAPH_NONE);
-        else if (!s->waits[i] && s->channels[n->channel].next == i)
-            start_channel(s, n->channel, GRAPH_NONE);
-    }
+    start_all(s);
     while ((s->flows.n || s->heap.n) && !s->failed) {
         if (s->changed && s->flows.n) {
             s->out->solved++;
@@ -247,9 +278,7 @@ static void run(struct sim *s)
             }
         }
         s->changed = false;
-        double next = s->heap.n ? s->heap.v[0].at : INFINITY;
-        for (size_t i = 0; i < s->flows.n; i++)
-            next = fmin(next, end_time(s, s->flows.v[i]));
+        double next = next_time(s);
         /* What ends at nearly the same time ends together. */
         double reach = next * (1 + 1e-9) + 1e-4;
         if (s->flows.n > EVENTS_EXACT)

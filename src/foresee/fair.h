@@ -15,9 +15,9 @@ struct fair_use {
 };
 struct fair_flow {
     struct fair_use use[FAIR_USES]; /* no link twice */
+    double rate;                    /* out; infinite if it uses no link */
+    uint32_t narrow;                /* out: the link that limits it, or FAIR_NONE */
     int uses;
-    double rate;     /* out; infinite if it uses no link */
-    uint32_t narrow; /* out: the link that limits it, or FAIR_NONE */
 };
 
 struct fair;                         /* memory for many calls */

@@ -17,7 +17,8 @@ int graph_open(struct graph *g, const struct links *l, struct failure *why)
     *g = (struct graph){.links = l, .table_size = 1024};
     g->table = malloc(g->table_size * sizeof *g->table);
     g->aside = malloc(((size_t)l->world + 1) * sizeof *g->aside);
-    if (!g->table || !g->aside) {
+    g->only_sends = calloc((size_t)l->world + 1, sizeof *g->only_sends);
+    if (!g->table || !g->aside || !g->only_sends) {
         graph_free(g);
         return no_memory(why);
     }
@@ -34,6 +35,7 @@ void graph_free(struct graph *g)
     free(g->first);
     free(g->table);
     free(g->aside);
+    free(g->only_sends);
     free(g->busy);
     *g = (struct graph){0};
 }
@@ -77,7 +79,8 @@ static uint32_t channel_of(struct graph *g, int from, int to)
     struct graph_channel *c = vec_push(&g->channels);
     if (!c)
         return GRAPH_NONE;
-    *c = (struct graph_channel){from, to, GRAPH_NONE, GRAPH_NONE, GRAPH_NONE, GRAPH_NONE, 0, 0};
+    *c = (struct graph_channel){
+        .from = from, .to = to, .head = GRAPH_NONE, .tail = GRAPH_NONE, .sent = GRAPH_NONE, .received = GRAPH_NONE};
     return g->table[i] = (uint32_t)(g->channels.n - 1);
 }
 
@@ -90,20 +93,33 @@ static uint32_t new_node(struct graph *g, int from, int to)
     return (uint32_t)(g->nodes.n - 1);
 }
 
-/* The next message of a channel, as one of its ends sees it. */
-static uint32_t message_of(struct graph *g, int from, int to, bool sends)
+/* The next message of a channel, as one of its ends sees it. feeds: something may wait for it there. */
+static uint32_t message_of(struct graph *g, int from, int to, bool sends, bool feeds)
 {
     uint32_t ch = channel_of(g, from, to);
     if (ch == GRAPH_NONE)
         return GRAPH_NONE;
     struct graph_channel *c = &g->channels.v[ch];
     uint32_t *mine = sends ? &c->sent : &c->received;
+    if (sends && c->sent != GRAPH_NONE && c->sent_in <= g->nodes.v[c->sent].joined) {
+        c->sent_in++;
+        return c->sent;
+    }
+    if (sends) {
+        c->sent_in = 1;
+        c->sent_bytes = 0;
+    } else if (g->only_sends[from] && !feeds && c->received != GRAPH_NONE && c->received == c->tail &&
+               g->nodes.v[c->tail].flat) {
+        g->nodes.v[c->tail].joined++;
+        return c->tail;
+    }
     uint32_t node = *mine == GRAPH_NONE ? c->head : g->nodes.v[*mine].next;
     if (node == GRAPH_NONE) {
         node = new_node(g, from, to);
         if (node == GRAPH_NONE)
             return node;
         g->nodes.v[node].channel = ch;
+        g->nodes.v[node].flat = !sends && !feeds;
         if (c->tail == GRAPH_NONE)
             c->head = node;
         else
@@ -139,35 +155,57 @@ static int64_t span_of(const weft_plan *p, const struct plan_part *part)
     return span;
 }
 
-static void add_part(const weft_plan *p, const struct plan_part *part, const int *times, struct end *e)
+/* What a part is like if it counts once. */
+struct piece {
+    double bytes, pieces;
+    uint32_t tensor;
+    bool casts;
+};
+
+/* A plan that is being added, and what is computed once for all rounds. */
+struct adding {
+    const weft_plan *p;
+    const int *times;     /* of this round */
+    struct piece *pieces; /* of each part */
+    uint32_t *node;       /* of each step, in this round */
+    uint8_t *use;         /* of each step: the kinds of steps that wait for it, as bits */
+};
+
+static void look_at_part(const weft_plan *p, const struct plan_part *part, struct piece *out)
 {
     const struct plan_buf *b = &p->bufs[part->buf];
-    double k = times ? times[b->tensor] : 1;
     int dtype = part->wire ? part->wire : b->dtype;
-    e->bytes += k * (double)(part->count * (int64_t)weft_dtype_size(dtype));
-    int64_t pieces = part->count / span_of(p, part);
-    e->pieces += k * (double)pieces;
-    e->casts |= dtype != b->dtype;
-    e->parts++;
-    e->times = fmax(e->times, k);
+    out->bytes = (double)(part->count * (int64_t)weft_dtype_size(dtype));
+    out->pieces = (double)(part->count / span_of(p, part));
+    out->tensor = b->tensor;
+    out->casts = dtype != b->dtype;
 }
 
-static struct end end_of(const weft_plan *p, const struct plan_step *st, uint32_t from, uint32_t to, const int *times)
+static struct end end_of(const struct adding *a, const struct plan_step *st, uint32_t from, uint32_t to)
 {
     struct end e = {0};
-    for (uint32_t i = from; i < to; i++)
-        add_part(p, &p->parts[st->part + i], times, &e);
+    for (uint32_t i = from; i < to; i++) {
+        const struct piece *x = &a->pieces[st->part + i];
+        double k = a->times ? a->times[x->tensor] : 1;
+        e.bytes += k * x->bytes;
+        e.pieces += k * x->pieces;
+        e.casts |= x->casts;
+        e.parts++;
+        e.times = fmax(e.times, k);
+    }
     return e;
 }
 
 /* Does a fold read the message where it is? It does if nothing but folds waits for it. */
-static bool only_folds(const uint8_t *use)
+static bool only_folds(uint8_t use)
 {
-    return *use == 1 << PLAN_REDUCE;
+    return use == 1 << PLAN_REDUCE;
 }
 
-/* Adds what one end does for a message. use: the kinds of steps that wait for it on this rank. */
-static void add_end(const struct graph *g, struct graph_node *n, const struct end *e, bool sends, const uint8_t *use)
+/* Adds what one end does for a message, which counts `messages` times. use: the kinds of steps that wait for it on this
+ * rank. */
+static void add_end(const struct graph *g, struct graph_node *n, const struct end *e, double messages, bool sends,
+                    uint8_t use)
 {
     struct links_load *x = &n->load;
     double *copied = sends ? &x->copied_from : &x->copied_to;
@@ -177,102 +215,133 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
         bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= DEFAULTS_PIECE;
         if (e->casts || !(straight || list)) { /* through a slot */
             *copied += e->bytes;
-            *launches += device ? x->messages : 0;
+            *launches += device ? messages : 0;
             n->slots = true;
         }
     } else if (device) {
-        *launches += sends ? 0 : x->messages; /* the receiver's kernel reads through the port */
-    } else if (e->bytes <= DEFAULTS_EAGER * x->messages || (!sends && !only_folds(use))) {
+        *launches += sends ? 0 : messages; /* the receiver's kernel reads through the port */
+    } else if (e->bytes <= DEFAULTS_EAGER * messages || (!sends && !only_folds(use))) {
         /* both copy an eager one; others one of the two */
         *copied += e->bytes;
     }
 }
 
-static int add_message(struct graph *g, const weft_plan *p, const struct plan_step *st, const int *times,
-                       const uint8_t *use, uint32_t *out, struct failure *why)
+/* Do both ends have the same messages? Those that were joined are compared when the sender has had the last of them. */
+static bool ends_fit(struct graph_channel *c, const struct graph_node *n, double bytes, bool sends)
 {
+    if (!sends)
+        return n->load.bytes == bytes;
+    c->sent_bytes += bytes;
+    return c->sent_in <= n->joined || fabs(c->sent_bytes - n->load.bytes) <= 1e-9 * n->load.bytes;
+}
+
+static int add_message(struct graph *g, const struct adding *a, const struct plan_step *st, uint8_t use, uint32_t *out,
+                       struct failure *why)
+{
+    const weft_plan *p = a->p;
     bool sends = st->kind == PLAN_SEND;
     int from = sends ? p->rank : st->peer, to = sends ? st->peer : p->rank;
-    struct end e = end_of(p, st, 0, st->nparts, times);
+    struct end e = end_of(a, st, 0, st->nparts);
     *out = GRAPH_NONE;
-    if (times && e.bytes <= 0) /* none of its tensors count: the other end leaves it out, too */
+    if (a->times && e.bytes <= 0) /* none of its tensors count: the other end leaves it out, too */
         return CLI_OK;
-    uint32_t i = *out = message_of(g, from, to, sends);
+    uint32_t i = *out = message_of(g, from, to, sends, use);
     if (i == GRAPH_NONE)
         return no_memory(why);
     struct graph_node *n = &g->nodes.v[i];
-    if (n->ends && n->load.bytes != e.bytes)
-        return failure_set(why, CLI_WRONG, "ranks %d and %d have different plans: a message has %.0f or %.0f bytes",
-                           from, to, n->load.bytes, e.bytes);
+    struct graph_channel *c = &g->channels.v[n->channel];
+    double messages = a->times ? e.bytes / (double)p->bucket : 1; /* tensors that count several times fill buckets */
+    if (n->ends & (sends ? GRAPH_RECEIVED : GRAPH_SENT)) {
+        if (!ends_fit(c, n, e.bytes, sends))
+            return failure_set(why, CLI_WRONG, "ranks %d and %d have different plans: a message has %.0f or %.0f bytes",
+                               from, to, n->load.bytes, sends ? c->sent_bytes : e.bytes);
+    } else {
+        n->load.bytes += e.bytes;
+        n->load.messages += messages;
+    }
     n->ends |= sends ? GRAPH_SENT : GRAPH_RECEIVED;
-    n->load.bytes = e.bytes;
-    n->load.messages = times ? e.bytes / (double)p->bucket : 1; /* tensors that count several times fill buckets */
-    add_end(g, n, &e, sends, use);
+    add_end(g, n, &e, messages, sends, use);
     if (sends) {
-        struct graph_channel *c = &g->channels.v[n->channel];
         c->bytes += (int64_t)e.bytes;
         g->bytes += (int64_t)e.bytes;
+        g->clash |= n->joined && st->ndeps;
     }
     return CLI_OK;
 }
 
 /* alone: it waits for nothing, and nothing waits for it. */
-static int add_local(struct graph *g, const weft_plan *p, const struct plan_step *st, const int *times, bool alone,
-                     uint32_t *out, struct failure *why)
+static int add_local(struct graph *g, const struct adding *a, const struct plan_step *st, bool alone, uint32_t *out,
+                     struct failure *why)
 {
+    int rank = a->p->rank;
     bool copies = st->kind == PLAN_COPY;
-    struct end e = end_of(p, st, 0, 1, times);
+    struct end e = end_of(a, st, 0, 1);
     if (!copies && st->nparts > 1)
-        e = end_of(p, st, 1, st->nparts, times);
+        e = end_of(a, st, 1, st->nparts);
     *out = GRAPH_NONE;
-    if (times && e.bytes <= 0)
+    if (a->times && e.bytes <= 0)
         return CLI_OK;
-    *out = alone ? g->aside[p->rank] : GRAPH_NONE;
+    *out = alone ? g->aside[rank] : GRAPH_NONE;
     if (*out == GRAPH_NONE)
-        *out = new_node(g, p->rank, p->rank);
+        *out = new_node(g, rank, rank);
     if (*out == GRAPH_NONE)
         return no_memory(why);
     if (alone)
-        g->aside[p->rank] = *out;
+        g->aside[rank] = *out;
     g->nodes.v[*out].load.bytes += e.bytes;
     g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)e.bytes;
     return CLI_OK;
 }
 
-int graph_add(struct graph *g, const weft_plan *p, const int *times, struct failure *why)
+static int add_round(struct graph *g, const struct adding *a, struct failure *why)
 {
-    uint32_t *node = malloc((p->nsteps + 1) * sizeof *node);
-    uint8_t *use = calloc(p->nsteps + 1, 1);
-    int code = node && use ? CLI_OK : no_memory(why);
-    for (size_t i = 0; i < p->nsteps && !code; i++)
-        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
-            use[p->deps[p->steps[i].dep + k]] |= (uint8_t)(1 << p->steps[i].kind);
+    const weft_plan *p = a->p;
+    int code = CLI_OK;
     for (size_t i = 0; i < p->nsteps && !code; i++) {
         const struct plan_step *st = &p->steps[i];
         if (st->kind == PLAN_SEND || st->kind == PLAN_RECV)
-            code = add_message(g, p, st, times, &use[i], &node[i], why);
+            code = add_message(g, a, st, a->use[i], &a->node[i], why);
         else
-            code = add_local(g, p, st, times, !st->ndeps && !use[i], &node[i], why);
-        for (uint32_t k = 0; k < st->ndeps && !code && node[i] != GRAPH_NONE; k++) {
-            if (node[p->deps[st->dep + k]] == GRAPH_NONE)
+            code = add_local(g, a, st, !st->ndeps && !a->use[i], &a->node[i], why);
+        for (uint32_t k = 0; k < st->ndeps && !code && a->node[i] != GRAPH_NONE; k++) {
+            uint32_t before = a->node[p->deps[st->dep + k]];
+            if (before == GRAPH_NONE)
                 continue;
             struct graph_edge *e = vec_push(&g->edges);
             if (!e)
-                code = no_memory(why);
-            else {
-                *e = (struct graph_edge){node[p->deps[st->dep + k]], node[i]};
-                g->nodes.v[e->from].feeds = true;
-                g->nodes.v[e->to].waits++;
-            }
+                return no_memory(why);
+            *e = (struct graph_edge){before, a->node[i]};
+            g->nodes.v[e->from].feeds = true;
+            g->nodes.v[e->to].waits++;
         }
+    }
+    return code;
+}
+
+int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds, struct failure *why)
+{
+    struct adding a = {.p = p,
+                       .pieces = malloc((p->nparts + 1) * sizeof *a.pieces),
+                       .node = malloc((p->nsteps + 1) * sizeof *a.node),
+                       .use = calloc(p->nsteps + 1, 1)};
+    int code = a.pieces && a.node && a.use ? CLI_OK : no_memory(why);
+    for (size_t i = 0; i < p->nparts && !code; i++)
+        look_at_part(p, &p->parts[i], &a.pieces[i]);
+    for (size_t i = 0; i < p->nsteps && !code; i++)
+        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
+            a.use[p->deps[p->steps[i].dep + k]] |= (uint8_t)(1 << p->steps[i].kind);
+    for (int k = 0; k < rounds && !code; k++) {
+        a.times = times ? times + (size_t)k * p->ntensors : NULL;
+        code = add_round(g, &a, why);
     }
     if (!g->kind) {
         g->kind = plan_kind_text(p->kind, strlen(p->kind));
         g->algorithm = p->algorithm;
     }
-    free(node);
-    free(use);
+    free(a.pieces);
+    free(a.node);
+    free(a.use);
     return code;
 }
 
@@ -328,8 +397,14 @@ int graph_close(struct graph *g, struct failure *why)
                                g->nodes.v[i].ends == GRAPH_SENT ? "sends" : "receives",
                                g->nodes.v[i].ends == GRAPH_SENT ? "that" : "which",
                                g->nodes.v[i].ends == GRAPH_SENT ? g->nodes.v[i].load.to : g->nodes.v[i].load.from);
-    for (size_t i = 0; i < g->channels.n; i++)
+    for (size_t i = 0; i < g->channels.n; i++) {
+        const struct graph_channel *c = &g->channels.v[i];
+        if (c->sent != GRAPH_NONE && c->sent_in != g->nodes.v[c->sent].joined + 1)
+            return failure_set(why, CLI_WRONG,
+                               "the plans do not fit together: rank %d receives a message which rank %d does not",
+                               c->to, c->from);
         join(g, &g->channels.v[i]);
+    }
     g->first = calloc(g->nodes.n + 2, sizeof *g->first);
     g->busy = calloc(links_count(g->links) + 1, sizeof *g->busy);
     struct graph_edge *sorted = malloc((g->edges.n + 1) * sizeof *sorted);

@@ -5,7 +5,9 @@
  * plans say: the peer's host, the bytes, the pieces at both ends, casts, and folds that read a message where it is.
  *
  * Messages of one channel that wait for nothing, and that nothing waits for, are one node: they follow each other
- * anyway. The same holds for such copies of a rank. */
+ * anyway. The same holds for such copies of a rank. Messages of a rank that only sends are joined as soon as their
+ * receiver's plan says that nothing waits for them, so that the work of large worlds fits into memory. That is why the
+ * plans of these ranks come last. */
 #ifndef WEFT_FORESEE_GRAPH_H
 #define WEFT_FORESEE_GRAPH_H
 #include "base/vec.h"
@@ -18,9 +20,11 @@ struct graph_node {
     uint32_t next;    /* of its channel, or GRAPH_NONE */
     uint32_t waits;   /* edges that lead to it */
     uint32_t channel; /* GRAPH_NONE for work inside a rank */
+    uint32_t joined;  /* further messages that were joined with it when they were added */
     uint8_t ends;     /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
     bool slots;       /* it goes through one of the channel's staging slots */
     bool feeds;       /* edges lead from it */
+    bool flat;        /* its receiver was first to have it, and nothing can wait for it */
 };
 enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
 
@@ -28,6 +32,8 @@ enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
 struct graph_channel {
     int from, to;
     uint32_t head, tail, sent, received; /* nodes: first, last, the last one that each end had */
+    uint32_t sent_in;                    /* messages of node `sent` that the sender had, */
+    double sent_bytes;                   /* and their bytes */
     int64_t bytes, messages;
 };
 
@@ -43,15 +49,18 @@ struct graph {
     uint32_t *first; /* after graph_close: edges first[i] to first[i + 1] - 1 lead from node i */
     uint32_t *table; /* of channels, by their ends */
     size_t table_size;
-    uint32_t *aside; /* for each rank: the node of its copies that wait for nothing, or GRAPH_NONE */
-    double *busy;    /* after graph_close: nanoseconds for which each link is busy, at least */
+    uint32_t *aside;  /* for each rank: the node of its copies that wait for nothing, or GRAPH_NONE */
+    bool *only_sends; /* ranks whose messages are joined as they are received; all false at first */
+    bool clash;       /* such a rank waits for something before it sends: the graph is of no use */
+    double *busy;     /* after graph_close: nanoseconds for which each link is busy, at least */
     int64_t bytes, messages, copied, folded;
     const char *kind, *algorithm;
 };
 
 int graph_open(struct graph *g, const struct links *l, struct failure *why);
-/* times: how often each tensor of the plan is to be counted, or NULL for once. */
-int graph_add(struct graph *g, const weft_plan *p, const int *times, struct failure *why);
+/* Adds a plan `rounds` times. times: how often each tensor of the plan counts in each round, round by round; or NULL
+ * for once each time. */
+int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds, struct failure *why);
 int graph_close(struct graph *g, struct failure *why);
 void graph_free(struct graph *g);
 /* The lower bound: the time for which the busiest link is busy. *link: which; FAIR_NONE if none has a limit. */

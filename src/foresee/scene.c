@@ -1,6 +1,9 @@
+#define _GNU_SOURCE
 #include "foresee/scene.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -281,7 +284,7 @@ static int rounds_of(const struct scene *s, const struct links *l, const weft_lo
         code = lower_one(s, r, opts, &p, why);
         if (!code) {
             bucket = (double)p->bucket;
-            code = graph_add(&g, p, s->times.v, why);
+            code = graph_add(&g, p, s->times.v, 1, why);
         }
         weft_plan_free(p);
     }
@@ -297,34 +300,172 @@ static int rounds_of(const struct scene *s, const struct links *l, const weft_lo
     return code;
 }
 
-static int lower_all(const struct scene *s, const weft_lower_opts *opts, bool quiet, struct graph *g,
-                     struct failure *why)
+/* How often each tensor counts in each round, round by round. */
+static int cut_rounds(const struct scene *s, int rounds, int **out, struct failure *why)
 {
-    int rounds = 1, *part = malloc((s->times.n + 1) * sizeof *part);
-    double *pace = malloc((s->times.n + 1) * sizeof *pace);
-    bool alike = s->tensors > s->moves.n;
-    int code = part && pace ? CLI_OK : no_memory(why);
-    if (!code && alike)
-        code = paces(s, pace, why);
-    if (!code && alike)
-        code = rounds_of(s, g->links, opts, &rounds, why);
-    for (int r = 0; r < s->world && !code; r++) {
-        weft_plan *p = NULL;
+    size_t n = s->times.n;
+    double *pace = malloc((n + 1) * sizeof *pace);
+    int *part = *out = malloc(((size_t)rounds * n + 1) * sizeof *part);
+    int code = pace && part ? paces(s, pace, why) : no_memory(why);
+    for (int k = 0; k < rounds && !code; k++)
+        for (size_t i = 0; i < n; i++)
+            part[(size_t)k * n + i] =
+                before_round(s->times.v[i], pace[i], k + 1, rounds) - before_round(s->times.v[i], pace[i], k, rounds);
+    free(pace);
+    return code;
+}
+
+/* ---- plans, by threads that lower ahead of what is added ---- */
+
+#define AHEAD 16 /* plans */
+#define MOST_THREADS 8
+
+struct lowered {
+    weft_plan *plan;
+    struct failure why;
+    int code;
+    bool there;
+};
+
+struct lowering {
+    const struct scene *s;
+    const weft_lower_opts *opts;
+    const int *order; /* of the ranks */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int next, taken; /* numbers in `order`: the next one to lower, the next one to take */
+    bool stops;
+    struct lowered ring[AHEAD];
+};
+
+static void *lower_ahead(void *arg)
+{
+    struct lowering *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stops && l->next < l->s->world) {
+        int i = l->next++;
+        while (!l->stops && i >= l->taken + AHEAD)
+            pthread_cond_wait(&l->changed, &l->lock);
+        if (l->stops)
+            break;
+        pthread_mutex_unlock(&l->lock);
+        struct lowered one = {.there = true};
+        one.code = lower_one(l->s, l->order[i], l->opts, &one.plan, &one.why);
+        pthread_mutex_lock(&l->lock);
+        l->ring[i % AHEAD] = one;
+        pthread_cond_broadcast(&l->changed);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* The plan of number i, which the caller frees. Numbers are taken in order. */
+static struct lowered take_lowered(struct lowering *l, int i)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!l->ring[i % AHEAD].there)
+        pthread_cond_wait(&l->changed, &l->lock);
+    struct lowered one = l->ring[i % AHEAD];
+    l->ring[i % AHEAD] = (struct lowered){.there = false};
+    l->taken = i + 1;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    return one;
+}
+
+static int threads_here(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
+}
+
+/* Adds the plans of all ranks, in this order. */
+static int add_all(struct lowering *l, bool quiet, const int *times, int rounds, struct graph *g, struct failure *why)
+{
+    pthread_t threads[MOST_THREADS];
+    int n = 0, code = CLI_OK, most = threads_here();
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    while (n < most && !pthread_create(&threads[n], NULL, lower_ahead, l))
+        n++;
+    if (!n)
+        code = failure_set(why, CLI_WRONG, "no thread can be made to lower the plans");
+    for (int i = 0; i < l->s->world && !code; i++) {
         if (!quiet)
-            progress_line("lowering rank", r, s->world);
-        code = lower_one(s, r, opts, &p, why);
-        for (int k = 0; k < rounds && !code; k++) {
-            for (size_t i = 0; i < s->times.n && alike; i++)
-                part[i] = before_round(s->times.v[i], pace[i], k + 1, rounds) -
-                          before_round(s->times.v[i], pace[i], k, rounds);
-            code = graph_add(g, p, alike ? part : NULL, why);
-        }
-        weft_plan_free(p);
+            progress_line("lowering rank", i, l->s->world);
+        struct lowered one = take_lowered(l, i);
+        code = one.code;
+        if (code)
+            *why = one.why;
+        else
+            code = graph_add(g, one.plan, times, rounds, why);
+        weft_plan_free(one.plan);
     }
     if (!quiet)
         progress_line_end();
-    free(part);
-    free(pace);
+    pthread_mutex_lock(&l->lock);
+    l->stops = true;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < AHEAD; i++)
+        weft_plan_free(l->ring[i].plan);
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->changed);
+    return code;
+}
+
+/* ---- ranks that only send, whose messages are joined as they are added (graph.h) ---- */
+
+static int find_senders(const struct scene *s, bool *only_sends, struct failure *why)
+{
+    weft_layout_desc d = WEFT_LAYOUT_DESC_INIT;
+    for (int r = 0; r < s->world; r++)
+        only_sends[r] = true;
+    for (size_t i = 0; i < s->moves.n; i++) {
+        if (weft_layout_describe(s->moves.v[i].dst, &d))
+            return no_memory(why);
+        size_t n = d.boxes ? 0 : mesh_of(&d);
+        for (size_t k = 0; k < n; k++)
+            only_sends[d.ranks[k]] = false;
+        for (int r = 0; r < s->world && d.boxes; r++) /* boxes are seldom: nobody is counted out by them */
+            only_sends[r] = false;
+    }
+    return CLI_OK;
+}
+
+/* Ranks that receive come first, then those that only send. */
+static void order_ranks(const struct scene *s, const bool *only_sends, int *order)
+{
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < s->world; r++)
+            if (only_sends[r] == (pass == 1))
+                order[n++] = r;
+}
+
+static int lower_all(const struct scene *s, const weft_lower_opts *opts, const struct scene_how *how, struct graph *g,
+                     struct failure *why)
+{
+    int rounds = 1, *times = NULL, *order = malloc(((size_t)s->world + 1) * sizeof *order);
+    bool alike = s->tensors > s->moves.n;
+    int code = order ? CLI_OK : no_memory(why);
+    if (!code && alike)
+        code = rounds_of(s, g->links, opts, &rounds, why);
+    if (!code && alike)
+        code = cut_rounds(s, rounds, &times, why);
+    if (!code && alike && !how->each)
+        code = find_senders(s, g->only_sends, why);
+    if (!code)
+        order_ranks(s, g->only_sends, order);
+    if (!code) {
+        struct lowering l = {.s = s, .opts = opts, .order = order};
+        code = add_all(&l, how->quiet, times, rounds, g, why);
+    }
+    free(times);
+    free(order);
     return code;
 }
 
@@ -346,7 +487,13 @@ int scene_lower(const struct scene *s, const struct scene_how *how, struct scene
     if (!code)
         code = graph_open(&out->graph, &out->links, why);
     if (!code)
-        code = lower_all(s, &opts, how->quiet, &out->graph, why);
+        code = lower_all(s, &opts, how, &out->graph, why);
+    if (!code && out->graph.clash) { /* a rank that only sends waits for work of its own first */
+        struct scene_how each = *how;
+        each.each = true;
+        scene_run_free(out);
+        return scene_lower(s, &each, out, why);
+    }
     if (!code)
         code = graph_close(&out->graph, why);
     if (code)

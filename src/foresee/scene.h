@@ -32,6 +32,7 @@ struct scene_how {
     int64_t bucket;
     const char *algorithm;
     bool quiet; /* no line that tells of the progress */
+    bool each;  /* no message is joined before all plans are there, which takes more memory: for tests */
 };
 
 struct scene_run {

@@ -32,7 +32,7 @@ static void lower_all(struct run *x, const weft_lower_opts *opts)
             fail_msg("%s", weft_errmsg());
         assert_int_equal(weft_plan_stats(p, &s), 0);
         x->sent += s.sent;
-        if (graph_add(&x->graph, p, NULL, &why))
+        if (graph_add(&x->graph, p, NULL, 1, &why))
             fail_msg("%s", why.text);
         weft_plan_free(p);
     }
@@ -289,7 +289,7 @@ static void plans_that_do_not_fit_together_are_refused(void **state)
     assert_int_equal(weft_lower(&move, 1, 0, NULL, &p), 0);
     assert_int_equal(links_open(&x.links, &x.m, 2, NULL, &why), 0);
     assert_int_equal(graph_open(&x.graph, &x.links, &why), 0);
-    assert_int_equal(graph_add(&x.graph, p, NULL, &why), 0);
+    assert_int_equal(graph_add(&x.graph, p, NULL, 1, &why), 0);
     assert_int_equal(graph_close(&x.graph, &why), CLI_WRONG);
     assert_non_null(strstr(why.text, "rank 0 sends"));
     weft_plan_free(p);

@@ -116,6 +116,46 @@ static void joined_tensors_of_unequal_sources_take_as_long_as_apart(void **state
     }
 }
 
+/* Messages that are joined as they are added give what those give that are joined when all plans are there. */
+static void joining_early_changes_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *from, *to, *dtypes, *machine;
+    } cases[] = {{"deepseek-v3", "pp4.dp2.ep4", "dp2.tp8", "bf16:f8e4m3", "h100"},
+                 {"qwen3-235b-a22b", "pp2.ep4", "dp2.ep2.tp2", "bf16", "h100"},
+                 {"llama-3-70b", "fsdp12", "dp4.tp2", "bf16", "plain"},
+                 {"llama-3-70b", "tp8", "tp4", "bf16:f32", "plain"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct scene s = {0};
+        struct scene_run early, late;
+        struct failure why;
+        struct scene_how how = how_of(cases[i].machine);
+        if (models_add(&s, cases[i].model, cases[i].from, cases[i].to, cases[i].dtypes, &why))
+            fail_msg("%s", why.text);
+        simulate(&s, &how, &early);
+        how.each = true;
+        simulate(&s, &how, &late);
+        assert_int_equal(early.graph.bytes, late.graph.bytes);
+        assert_int_equal(early.graph.messages, late.graph.messages);
+        assert_int_equal(early.graph.copied, late.graph.copied);
+        assert_int_equal(early.graph.channels.n, late.graph.channels.n);
+        assert_int_equal(early.graph.edges.n, late.graph.edges.n);
+        for (uint32_t k = 0; k < links_count(&early.links); k++)
+            if (fabs(early.graph.busy[k] - late.graph.busy[k]) > 1e-6 * late.graph.busy[k])
+                fail_msg("%s: a link is busy for %.1f and not %.1f ns", cases[i].model, early.graph.busy[k],
+                         late.graph.busy[k]);
+        if (fabs(early.events.total / late.events.total - 1) > 1e-6)
+            fail_msg("%s: %.1f ns, and not %.1f", cases[i].model, early.events.total, late.events.total);
+        if (i == 0 && 2 * early.graph.nodes.n > late.graph.nodes.n)
+            fail_msg("%s: %zu nodes are hardly fewer than %zu", cases[i].model, early.graph.nodes.n,
+                     late.graph.nodes.n);
+        scene_run_free(&early);
+        scene_run_free(&late);
+        scene_free(&s);
+    }
+}
+
 static void wrong_tables_are_refused(void **state)
 {
     (void)state;
@@ -337,6 +377,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_that_are_alike_count_as_often_as_they_occur),
         cmocka_unit_test(joined_tensors_of_unequal_sources_take_as_long_as_apart),
+        cmocka_unit_test(joining_early_changes_nothing),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_saved_plan_is_foreseen_as_its_pair),
         cmocka_unit_test(models_have_as_many_parameters_as_published),
