@@ -170,7 +170,13 @@ int calibrate_measure(struct machine_file *m, struct failure *why)
         code = copy_rate((int)m->cores, &m->copy_host, why);
     if (!code)
         code = exchange_time(&both, why);
-    if (!code) /* a rank's own time and the latency cannot be told apart from outside: half of it is each */
-        m->message = m->inside_latency = both / 2;
+    if (!code)
+        calibrate_exchange(both, m);
     return code;
+}
+
+void calibrate_exchange(double both, struct machine_file *m)
+{
+    m->message = both / 4;
+    m->inside_latency = both / 2;
 }

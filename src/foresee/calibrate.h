@@ -6,4 +6,8 @@
 
 /* Fills *m; keys that are not measured have the values of "plain". An exit code, and in *why what is wrong. */
 int calibrate_measure(struct machine_file *m, struct failure *why);
+/* Sets a rank's own time for a message and the latency inside a host so that two ranks which give each other eight
+ * bytes take `both` nanoseconds. The two cannot be told apart from outside: half of the time is latency, the other half
+ * is of the two messages that each rank has. */
+void calibrate_exchange(double both, struct machine_file *m);
 #endif

@@ -134,6 +134,7 @@ static uint32_t message_of(struct graph *g, int from, int to, bool sends, bool f
 /* What one end of a message, or the input or output of local work, is like. */
 struct end {
     double bytes;  /* on the wire, or in memory for local work */
+    double copied; /* by who copies it: the mean of what is read and written, which differ in a cast */
     double pieces; /* contiguous ones, in its buffers */
     int parts;
     double times; /* how often it counts, for local work */
@@ -157,7 +158,7 @@ static int64_t span_of(const weft_plan *p, const struct plan_part *part)
 
 /* What a part is like if it counts once. */
 struct piece {
-    double bytes, pieces;
+    double bytes, copied, pieces;
     uint32_t tensor;
     bool casts;
 };
@@ -176,7 +177,9 @@ static void look_at_part(const weft_plan *p, const struct plan_part *part, struc
     const struct plan_buf *b = &p->bufs[part->buf];
     int dtype = part->wire ? part->wire : b->dtype;
     out->bytes = (double)(part->count * (int64_t)weft_dtype_size(dtype));
-    out->pieces = (double)(part->count / span_of(p, part));
+    out->copied = (out->bytes + (double)(part->count * (int64_t)weft_dtype_size(b->dtype))) / 2;
+    int64_t pieces = part->count / span_of(p, part);
+    out->pieces = (double)pieces;
     out->tensor = b->tensor;
     out->casts = dtype != b->dtype;
 }
@@ -188,6 +191,7 @@ static struct end end_of(const struct adding *a, const struct plan_step *st, uin
         const struct piece *x = &a->pieces[st->part + i];
         double k = a->times ? a->times[x->tensor] : 1;
         e.bytes += k * x->bytes;
+        e.copied += k * x->copied;
         e.pieces += k * x->pieces;
         e.casts |= x->casts;
         e.parts++;
@@ -214,7 +218,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
     if (g->links->host[x->from] != g->links->host[x->to]) {
         bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= DEFAULTS_PIECE;
         if (e->casts || !(straight || list)) { /* through a slot */
-            *copied += e->bytes;
+            *copied += e->copied;
             *launches += device ? messages : 0;
             n->slots = true;
         }
@@ -222,7 +226,9 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
         *launches += sends ? 0 : messages; /* the receiver's kernel reads through the port */
     } else if (e->bytes <= DEFAULTS_EAGER * messages || (!sends && !only_folds(use))) {
         /* both copy an eager one; others one of the two */
-        *copied += e->bytes;
+        *copied += e->copied;
+    } else if (sends) {
+        x->copied_to += e->copied - e->bytes; /* in a cast the receiver reads what is in memory here */
     }
 }
 
@@ -276,8 +282,11 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     int rank = a->p->rank;
     bool copies = st->kind == PLAN_COPY;
     struct end e = end_of(a, st, 0, 1);
-    if (!copies && st->nparts > 1)
-        e = end_of(a, st, 1, st->nparts);
+    if (st->nparts > 1) {
+        struct end from = end_of(a, st, 1, st->nparts);
+        from.bytes = copies ? (e.bytes + from.bytes) / 2 : from.bytes; /* a copy may cast */
+        e = from;
+    }
     *out = GRAPH_NONE;
     if (a->times && e.bytes <= 0)
         return CLI_OK;
@@ -430,7 +439,7 @@ double graph_bound(const struct graph *g, uint32_t *link)
     double most = 0;
     *link = FAIR_NONE;
     for (uint32_t i = 0; i < links_count(g->links); i++)
-        if (g->busy[i] > most) {
+        if (g->busy[i] > most * (1 + 1e-9)) { /* the first of those that are equal but for how they were summed up */
             most = g->busy[i];
             *link = i;
         }

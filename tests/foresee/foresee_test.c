@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "foresee/calibrate.h"
 #include "foresee/events.h"
 #include "support/property_random.h"
 #include "support/random.h"
@@ -211,6 +212,12 @@ static void times_by_hand(void **state)
     near(time_of("u8[1000000] @x1=0", "u8[1000000] @x1=1",
                  "ranks_per_host 2\ncopy 2 GB/s\ncopy_host 0\ninside_latency 1 us\nmessage 0\n", NULL, 0),
          500000 + 1000);
+    /* A cast copies the mean of what it reads and writes, in either direction, on one rank or between two. */
+    near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=1",
+                 "ranks_per_host 2\ncopy 2 GB/s\ncopy_host 0\ninside_latency 1 us\nmessage 0\n", NULL, 0),
+         600000 + 1000);
+    near(time_of("bf16[400000] @x1=0", "f32[400000] @x1=0", "copy 2 GB/s\ncopy_host 0\n", NULL, 0), 600000);
+    near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=0", "copy 2 GB/s\ncopy_host 0\n", NULL, 0), 600000);
     /* Four such copies on two cores. */
     near(time_of("u8[4000000/x] @x4=0..3", "u8[4000000/x] @x4=4..7",
                  "ranks_per_host 8\ncores 2\ncopy 1 GB/s\ncopy_host 0\ninside_latency 0\nmessage 0\n", NULL, 0),
@@ -224,6 +231,17 @@ static void times_by_hand(void **state)
     /* A ring of three: two steps, each of a third and a latency. */
     near(time_of("u8[3000000/x] @x3", "u8[3000000] @x3", WIRE "copy 1000000 GB/s\n", "ring", 1 << 30),
          2 * (1000000 + 10000));
+}
+
+static void an_exchange_takes_as_long_as_it_was_measured(void **state)
+{
+    (void)state;
+    char text[200];
+    struct machine_file m;
+    calibrate_exchange(4000, &m);
+    snprintf(text, sizeof text, "cores 2\nmessage %g ns\ninside_latency %g ns\ncopy 1000000 GB/s\ncopy_host 0\n",
+             m.message, m.inside_latency);
+    near(time_of("u8[16/x] @x2", "u8[16] @x2", text, NULL, 0), 4000);
 }
 
 static void nothing_moves_in_no_time(void **state)
@@ -356,6 +374,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(laws_hold_on_random_pairs_and_machines),
         cmocka_unit_test(a_single_message_is_not_slower_on_faster_links),
         cmocka_unit_test(times_by_hand),
+        cmocka_unit_test(an_exchange_takes_as_long_as_it_was_measured),
         cmocka_unit_test(nothing_moves_in_no_time),
         cmocka_unit_test(symmetric_ranks_are_done_at_the_same_time),
         cmocka_unit_test(windows_cost_little),
