@@ -4,8 +4,8 @@
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE]
 
 The machine is measured once: weft sim --calibrate, and between two played hosts an exchange of eight bytes and one large message. Then
-cases are drawn by the seed: reshards, collectives, halos, many tensors and fan-outs, a quarter of them on one host, the others on 2 to 8
-played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim is told what such a link carries of data.
+cases are drawn by the seed alone, whatever was measured: reshards, collectives, halos, many tensors and fan-outs, a quarter of them on
+one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim is told what such a link carries of data.
 
 All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
 run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
@@ -29,9 +29,16 @@ SPREAD = 0.10
 MEASURED_S = 0.15  # that a repeat lasts, but for at least 5 runs and at most 40
 # Of an Ethernet frame of 1514 bytes, TCP with time stamps leaves this to the data.
 CARRIED = 1448 / 1514
-# ms that a case may be foreseen to take: a link lets a first burst pass at once, which must not matter.
+# Bytes that a link lets pass at once. tc cuts what is larger into frames, which costs the cores several times as much as the message
+# itself. So nic_core is measured on a link that is limited like all others, to a rate that no core can reach.
+BURST = 16384
+UNREACHED = 20000  # Mbit/s
+# ms that a case may be foreseen to take on the machine below: a link lets a first burst pass at once, which must not matter.
 SHORTEST = {True: 10, False: 0.5}
 LONGEST = 150
+# A machine on which cases are tried for size, so that the seed alone says which they are.
+TRIED_ON = {"cores": "2", "copy": "12 GB/s", "copy_host": "20 GB/s", "inside_latency": "2000 ns", "message": "1000 ns", "nic": "0 GB/s",
+            "nic_latency": "300000 ns", "nic_core": "0.6 GB/s"}
 
 
 class Failed(Exception):
@@ -59,7 +66,7 @@ def calibrate(options, folder):
         return min(statistics.median(took[i:i + 8]) for i in range(0, 80, 8))
 
     small = dict(hosts=2, ranks=2, mbit=0, table=["t: u8[16/x] @x2 -> u8[16] @x2"])
-    large = dict(hosts=2, ranks=2, mbit=0, table=["t: u8[16777216] @x1=0 -> u8[16777216] @x1=1"])
+    large = dict(hosts=2, ranks=2, mbit=UNREACHED, table=["t: u8[16777216] @x1=0 -> u8[16777216] @x1=1"])
     message = float(machine["message"].split()[0])
     machine["nic_latency"] = "%.0f ns" % max(0, best(small) - 2 * message)  # a rank sends one message, and gets one
     machine["nic_core"] = "%.3f GB/s" % (16777216 / best(large))
@@ -78,10 +85,9 @@ def machine_for(machine, case):
 
 def limit(pid, hosts, mbit):
     """Limits the links of the played hosts of `weft run` with this pid: what leaves a host, and what the hub gives it."""
-    burst = max(16384, int(mbit * 1e6 / 8 * 250e-6))
     for h in range(hosts):
         for where, link in (("weft-%d-%d" % (pid, h), "eth0"), ("weft-%d-hub" % pid, "p%d" % h)):
-            subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", link, "root", "tbf", "rate", "%dmbit" % mbit, "burst", str(burst),
+            subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", link, "root", "tbf", "rate", "%dmbit" % mbit, "burst", str(BURST),
                             "limit", "67108864"], check=True)
 
 
@@ -174,13 +180,19 @@ def draw(rnd, kind, played, cores):
     return dict(kind=kind, hosts=hosts, ranks=ranks, mbit=mbit, name=name, table=["t%d: %s" % x for x in enumerate(pairs)])
 
 
-def fitting(options, folder, rnd, kind, played, machine):
-    """A case that is foreseen to take neither too short nor too long, and that uses as many ranks as it has."""
-    for _ in range(200):
-        case = draw(rnd, kind, played, options.cores)
-        case["foreseen"] = foresee(options, folder, case, machine)
-        if case["foreseen"]["ranks"] == case["ranks"] and SHORTEST[played] <= case["foreseen"]["time_ns"] / 1e6 <= LONGEST:
-            return case
+def fits(case, tried, played):
+    """Does it take neither too short nor too long, and use as many ranks as it has? tried: what is foreseen on TRIED_ON."""
+    return tried["ranks"] == case["ranks"] and SHORTEST[played] <= tried["time_ns"] / 1e6 <= LONGEST
+
+
+def drawn(seed, number, cores, foreseen_on):
+    """The cases for place `number`, one after the other: the next one replaces one whose repeats differ. foreseen_on(case): the
+    simulation on TRIED_ON."""
+    rnd, kind, played = random.Random("%d/%d" % (seed, number)), KINDS[number % len(KINDS)], number % 4 != 3
+    for tries in range(1000):
+        case = draw(rnd, kind, played, cores)
+        if fits(case, foreseen_on(case), played):
+            yield case
     raise Failed("no %s of a fitting size was found" % kind)
 
 
@@ -192,20 +204,23 @@ def repeats_of(options, folder, case, machine):
 
 
 def compare(options, folder):
-    rnd = random.Random(options.seed)
     machine = calibrate(options, folder)
     options.cores = max(1, int(machine["cores"]))
     print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(machine).splitlines()), end="", flush=True)
     cases, replaced, end = [], [], time.time() + options.limit_seconds
+    candidates = None
     while len(cases) < options.cases and time.time() < end:
-        kind, played = KINDS[len(cases) % len(KINDS)], len(cases) % 4 != 3
-        case = fitting(options, folder, rnd, kind, played, machine)
+        if not candidates:
+            candidates = drawn(options.seed, len(cases), options.cores, lambda case: foresee(options, folder, case, TRIED_ON))
+        case = next(candidates)
+        case["foreseen"] = foresee(options, folder, case, machine)
         repeats = repeats_of(options, folder, case, machine)
         spread = max(repeats) / min(repeats) - 1
         if spread > SPREAD:
             replaced.append(case["name"])
             print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
             continue
+        candidates = None
         case["repeats_ns"], case["measured_ns"] = repeats, statistics.median(repeats)
         case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
         cases.append(case)
