@@ -40,7 +40,7 @@ from ._follow import follow, sync
 from ._info import Info, algorithms, info, transports
 from ._info import version as _version
 from ._jax import from_jax, jax_array, jax_local
-from ._layout import Box, Dim, Fold, Layout, Local, Split, boxes, layout
+from ._layout import Box, Dim, Fold, Layout, Local, Scale, Split, boxes, layout
 from ._log import log_to
 from ._plan import Machine, Move, Peer, Plan, RankStats, Stats, collective, load, lower
 from ._spawn import spawn
@@ -90,6 +90,7 @@ __all__ = [
     "RankError",
     "RankStats",
     "Round",
+    "Scale",
     "Split",
     "Stats",
     "Subscriber",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Deque, List, NamedTuple, Sequence, Tuple
 
 from ._aio import EAGER, PAUSE
 from ._errors import InvalidError, check, failure
@@ -32,7 +32,7 @@ class Arrival(NamedTuple):
         return tuple(slice(a, a + n) for a, n in zip(self.box.local, self.box.len))
 
 
-def boxes_of(part: Any, moves: "Tuple[Move, ...]") -> List[Arrival]:
+def boxes_of(part: Any, moves: "Sequence[Move]") -> List[Arrival]:
     """All of a rank's, by their numbers."""
     n = ffi.new("size_t *")
     check(lib.weft_plan_arrivals(part, ffi.NULL, 0, n))

@@ -245,9 +245,16 @@ class Comm(Collectives, Closing):
         """An array for this rank's part of a layout, in memory that peers reach without a copy between; zeroed.
 
         A NumPy array, or a torch tensor on request. With ``device="cuda"`` or ``"cuda:1"`` the memory is on that device, in a
-        :class:`weft.DeviceArray` or a torch tensor. The memory lives as long as the array, even if the comm is closed.
+        :class:`weft.DeviceArray` or a torch tensor. The memory lives as long as the array, even if the comm is closed. For a
+        layout with scales it is a pair of arrays: values and scales.
         """
         which = layout(what)
+        if which.scale:
+            values = self._empty(which, torch, device)
+            return values, self._empty(which.scales, torch, device)
+        return self._empty(which, torch, device)
+
+    def _empty(self, which: Layout, torch: bool, device: Any) -> Any:
         local = which.local(self._rank)
         number = None if device is None else device_number(device)
         if not local.bytes:

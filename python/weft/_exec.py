@@ -61,7 +61,17 @@ def _memories(plan: "Plan", comm: Comm, given: Any, side: str) -> List[Optional[
     for move, array in zip(plan.moves, _arrays(plan, given, side)):
         which = move.src if side == "src" else move.dst
         what = _what(side, move, which, comm.rank)
+        scales = None
+        if which.scale:
+            if array is not None and (not isinstance(array, (tuple, list)) or len(array) != 2):
+                raise ArrayError(f"{what}: the layout has scales; give a pair of arrays, (values, scales)")
+            array, scales = array or (None, None)
         out.append(memory_for(array, which, comm.rank, what, side == "dst"))
+        if which.scale:
+            what = f"{what}: scales ({which.scales})"
+            out.append(memory_for(scales, which.scales, comm.rank, what, side == "dst"))
+        elif move.src.scale or move.dst.scale:
+            out.append(None)
     return out
 
 
@@ -127,7 +137,7 @@ class Bound(Closing):
         self._arrivals: Optional[List[Arrival]] = None
         if arrivals:
             check(lib.weft_exec_on_arrival(self._x, ffi.NULL, ffi.NULL))
-            self._arrivals = boxes_of(part, plan.moves)
+            self._arrivals = boxes_of(part, plan._tensors())
         comm._bound.add(self)
 
     def _boxes(self) -> List[Arrival]:

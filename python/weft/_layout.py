@@ -15,7 +15,7 @@ _PARTS = {
     "edges": lib.WEFT_HALO_EDGES,
 }
 
-__all__ = ["Box", "Dim", "Fold", "Layout", "Local", "Split", "boxes", "layout"]
+__all__ = ["Box", "Dim", "Fold", "Layout", "Local", "Scale", "Split", "boxes", "layout"]
 
 
 class Local(NamedTuple):
@@ -66,10 +66,17 @@ class Fold(NamedTuple):
     over: Tuple[str, ...]
 
 
+class Scale(NamedTuple):
+    """The scales of values of f8: their dtype, and the extent of a block in each dim."""
+
+    dtype: str
+    block: Tuple[int, ...]
+
+
 class Layout:
     """A layout, made by :func:`weft.layout`. It never changes; ``repr`` is the notation."""
 
-    __slots__ = ("_ptr", "_text", "_desc", "_locals")
+    __slots__ = ("_ptr", "_text", "_desc", "_locals", "_scales")
 
     def __init__(self, ptr: Any) -> None:
         self._ptr = ffi.gc(ptr, lib.weft_layout_free)
@@ -79,6 +86,7 @@ class Layout:
         check(lib.weft_layout_describe(ptr, desc))
         self._desc = desc
         self._locals: Dict[int, Local] = {}
+        self._scales: Optional[Layout] = None
 
     def __repr__(self) -> str:
         return self._text
@@ -142,6 +150,21 @@ class Layout:
             f = self._desc.folds[i]
             out.append(Fold(OP_NAMES[f.op], tuple(text_of(f.over[k]) for k in range(f.nover))))
         return tuple(out)
+
+    @property
+    def scale(self) -> Optional[Scale]:
+        """The blocks that have scales (``*f32(128,128)`` in the notation); None: the values have none."""
+        s = self._desc.scale
+        return Scale(NAMES[s.dtype], tuple(ffi.unpack(s.block, self._desc.ndim))) if s else None
+
+    @property
+    def scales(self) -> "Layout":
+        """The layout of the scales, a tensor of its own: one element for each block, where the values are."""
+        if self._scales is None:
+            out = ffi.new("weft_layout **")
+            check(lib.weft_layout_scales(self._ptr, out))
+            self._scales = Layout(out[0])
+        return self._scales
 
     @property
     def world(self) -> int:

@@ -147,6 +147,16 @@ class Plan:
     def _first(self) -> Any:
         return self._loaded if self._loaded is not None else self._part(0)
 
+    def _tensors(self) -> List[Move]:
+        """The tensors of the parts: a move with scales has two, of values and of scales, which are on the sides that have some."""
+        out: List[Move] = []
+        for m in self._moves:
+            out.append(m)
+            if m.src.scale or m.dst.scale:
+                src, dst = (side.scales if side.scale else side for side in (m.src, m.dst))
+                out.append(Move(m.name + "." * bool(m.name) + "scale", src, dst))
+        return out
+
     # ---- what it is ----
 
     @property
@@ -221,7 +231,7 @@ class Plan:
         """The boxes in which the rank's destination comes, in the plan's own order: disjoint, and all that a run writes."""
         from ._arrivals import boxes_of
 
-        return boxes_of(self._part(rank), self._moves)
+        return boxes_of(self._part(rank), self._tensors())
 
     def bind(
         self,
@@ -235,7 +245,7 @@ class Plan:
         """Joins the plan, arrays and the ranks of the comm. Collective, in the same order on all ranks.
 
         ``src`` and ``dst`` are arrays, or for a plan of many tensors dicts of arrays by name; None where the rank
-        holds nothing. It succeeds on all ranks, or raises on all. With ``arrivals`` its runs tell which pieces have come
+        holds nothing. Where a layout has scales, a pair takes the place of an array: values and scales. It succeeds on all ranks, or raises on all. With ``arrivals`` its runs tell which pieces have come
         (:meth:`Work.arrivals`). With ``check`` every message is proved by sums at both ends; None: as WEFT_CHECK says.
         It is the same on all ranks.
         """
@@ -327,11 +337,16 @@ def load(data: Any) -> Plan:
     check(lib.weft_plan_load(raw, len(raw), out))
     loaded = ffi.gc(out[0], lib.weft_plan_free)
     moves, move = [], ffi.new("weft_move *")
+    of_scales = False
     for i in range(lib.weft_plan_tensors(loaded)):
+        if of_scales:  # of the move before
+            of_scales = False
+            continue
         check(lib.weft_plan_tensor(loaded, i, move))
         sides = [filled(lambda b, cap, n, l=l: lib.weft_layout_format(l, b, cap, n)).decode() for l in (move.src, move.dst)]
         name = text_of(move.name) if move.name != ffi.NULL else ""
         moves.append(Move(name, layout(sides[0]), layout(sides[1])))
+        of_scales = moves[-1].src.scale is not None or moves[-1].dst.scale is not None
     return Plan(moves, {}, len(moves) != 1 or moves[0].name != "", loaded)
 
 
