@@ -48,6 +48,31 @@ DEVICE_FN void body_copy16(const void *image, const struct device_item *it, uint
     }
 }
 
+/* The same source to several places. */
+DEVICE_FN void body_copy_all(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
+{
+    const uint32_t u = body_unit(it, block, thread, 1), rest = it->rest, more = it->turned[0];
+    const struct device_box *places = (const struct device_box *)((const unsigned char *)image + (size_t)it->more * 16);
+    uint64_t d, s;
+    body_v16 v;
+    uint8_t byte;
+    if (u >= it->units)
+        return;
+    body_find(image, it, it->loops, u, &d, &s);
+    if (rest && u == it->units - 1) {
+        DEVICE_ROLLED for (uint32_t i = 0; i < rest; i++)
+        {
+            BODY_LOAD(uint8_t, byte, s + i);
+            BODY_STORE(uint8_t, d + i, byte);
+            DEVICE_ROLLED for (uint32_t k = 0; k < more; k++) BODY_STORE(uint8_t, d + places[k].dst + i, byte);
+        }
+    } else {
+        BODY_LOAD(body_v16, v, s);
+        BODY_STORE(body_v16, d, v);
+        DEVICE_ROLLED for (uint32_t k = 0; k < more; k++) BODY_STORE(body_v16, d + places[k].dst, v);
+    }
+}
+
 /* ---- rows whose addresses are anything ----
  * Units are the aligned 16 bytes of dst in which bytes of a row are. A thread makes a unit of the aligned words of src
  * around it, whatever the distance of both sides from a multiple of 16 is. So loads and stores have 16 bytes, but for
@@ -169,6 +194,10 @@ DEVICE_FN void body_copy(const void *image, const struct device_item *it, uint32
     }
     if (it->form == FORM_ROWS) {
         body_copy_row(image, it, block, thread);
+        return;
+    }
+    if (it->form == FORM_COPIES) {
+        body_copy_all(image, it, block, thread);
         return;
     }
     switch (it->size) {

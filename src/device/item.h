@@ -21,16 +21,17 @@ struct device_loop {
 
 /* Forms of items. Casts and folds of the same kernel have a form each that compilers can unroll. */
 enum device_form {
-    FORM_COPY,        /* DEVICE_COPY: units of `size` bytes */
-    FORM_ROWS,        /* DEVICE_COPY: units of 16 bytes of dst, of rows whose addresses are anything: body_copy_row */
-    FORM_FILL,        /* DEVICE_COPY: writes `fill` */
-    FORM_LANES4,      /* DEVICE_CAST: 4 elements a unit */
-    FORM_LANES8,      /* DEVICE_CAST: 8 elements a unit, of at most 2 bytes in dst, and in src unless it is f32 */
-    FORM_FOLD_F32,    /* DEVICE_FOLD: 4 elements of f32 a unit */
-    FORM_FOLD_THIN,   /* DEVICE_FOLD: 8 elements of a narrow float a unit */
-    FORM_FOLD_BITS,   /* DEVICE_FOLD: 16 bytes a unit, folded as `fold` says */
-    FORM_ELEMENTS,    /* DEVICE_CAST_ANY, DEVICE_FOLD_ANY: one element a unit */
-    FORM_TILES,       /* DEVICE_TRANSPOSE, DEVICE_TRANSPOSE_ANY: a tile a unit and block */
+    FORM_COPY,      /* DEVICE_COPY: units of `size` bytes */
+    FORM_ROWS,      /* DEVICE_COPY: units of 16 bytes of dst, of rows whose addresses are anything: body_copy_row */
+    FORM_COPIES,    /* DEVICE_COPY: units of 16 bytes, each to several places: dst, and as far behind it as boxes say */
+    FORM_FILL,      /* DEVICE_COPY: writes `fill` */
+    FORM_LANES4,    /* DEVICE_CAST: 4 elements a unit */
+    FORM_LANES8,    /* DEVICE_CAST: 8 elements a unit, of at most 2 bytes in dst, and in src unless it is f32 */
+    FORM_FOLD_F32,  /* DEVICE_FOLD: 4 elements of f32 a unit */
+    FORM_FOLD_THIN, /* DEVICE_FOLD: 8 elements of a narrow float a unit */
+    FORM_FOLD_BITS, /* DEVICE_FOLD: 16 bytes a unit, folded as `fold` says */
+    FORM_ELEMENTS,  /* DEVICE_CAST_ANY, DEVICE_FOLD_ANY: one element a unit */
+    FORM_TILES,     /* DEVICE_TRANSPOSE, DEVICE_TRANSPOSE_ANY: a tile a unit and block */
     FORM_TILES_LANES, /* DEVICE_TRANSPOSE_ANY: the same, between floats of up to 4 bytes */
     FORM_SUM,         /* DEVICE_SUM: 16 bytes a unit, and a block for all units */
 };

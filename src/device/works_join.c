@@ -3,6 +3,9 @@
  * Works of one form that go on where others end, as the messages do into which a piece is cut, become one: a block
  * finds its work sooner if there are few.
  *
+ * Works that copy the same source to several places, as replicas are made, become one: a thread reads once and writes
+ * to all of them.
+ *
  * Works of one form whose runs are neighbours in memory, as when rows are cut into thin columns, become one: its
  * threads walk through the neighbours of a row before they go on to the next row. So each line of that side is read or
  * written at once. */
@@ -120,6 +123,64 @@ static int join_pieces(struct device_table *t)
     return 0;
 }
 
+/* ---- works that copy the same ---- */
+
+/* 0: the works differ in their destinations alone. */
+static int compare_source(const struct candidate *a, const struct candidate *b)
+{
+    const struct work *x = a->work, *y = b->work;
+    struct device_item p = x->item, q = y->item;
+    p.dst = q.dst = 0;
+    int c = compare_u64(x->level, y->level);
+    c = c ? c : memcmp(&p, &q, sizeof p);
+    return c || !p.loops ? c : memcmp(a->loops, b->loops, p.loops * sizeof *a->loops);
+}
+
+static int compare_copies(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    int c = compare_source(x, y);
+    return c ? c : compare_u64(x->work->item.dst, y->work->item.dst);
+}
+
+/* Makes one work of n copies. */
+static int join_copies(struct device_table *t, const struct candidate *c, size_t n)
+{
+    struct work *w = c->work;
+    if (!vec_room(&t->boxes, n))
+        return error_nomem();
+    w->box = t->boxes.n;
+    w->boxes = (uint32_t)n - 1;
+    w->item.form = FORM_COPIES;
+    w->item.turned[0] = w->boxes;
+    w->run[0] = w->run[1] = 0;
+    for (size_t i = 1; i < n; i++) {
+        t->boxes.v[t->boxes.n++] = (struct device_box){.dst = c[i].work->item.dst - w->item.dst};
+        c[i].work->gone = true;
+    }
+    return 0;
+}
+
+static int join_replicas(struct device_table *t, struct candidate *c)
+{
+    size_t n = 0;
+    int e = 0;
+    for (size_t i = 0; i < t->works.n; i++) {
+        struct work *w = &t->works.v[i];
+        if (!w->gone && w->kernel == DEVICE_COPY && w->item.form == FORM_COPY && w->item.size == ITEM_BYTES)
+            c[n++] = (struct candidate){.work = w, .loops = t->loops.v + w->loop};
+    }
+    if (n > 1)
+        qsort(c, n, sizeof *c, compare_copies);
+    for (size_t i = 0, k; i < n && !e; i = k) {
+        for (k = i + 1; k < n && compare_source(&c[i], &c[k]) == 0; k++)
+            ;
+        if (k - i > 1)
+            e = join_copies(t, &c[i], k - i);
+    }
+    return e;
+}
+
 /* ---- works whose runs are neighbours ---- */
 
 /* 0: the works differ in their addresses alone. */
@@ -212,6 +273,7 @@ int works_join(struct device_table *t)
     if (!c)
         return error_nomem();
     int e = join_pieces(t);
+    e = e ? e : join_replicas(t, c);
     e = e ? e : join_side(t, c, 1);
     e = e ? e : join_side(t, c, 0);
     free(c);

@@ -144,6 +144,36 @@ static void thin_columns_are_joined(void **state)
     }
 }
 
+/* The same source for several destinations is one item, whole and in rows with gaps. */
+static void replicas_are_read_once(void **state)
+{
+    (void)state;
+    enum { REPLICAS = 5, ROWS = 37, APART = 4096 };
+    static _Alignas(16) unsigned char in[ROWS * APART], out[REPLICAS][ROWS * APART + 16];
+    nests_seed = 17;
+    for (size_t i = 0; i < sizeof in; i++)
+        in[i] = (unsigned char)nests_below(256);
+    for (int rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        const int64_t bytes = rows == 1 ? 5003 : 1024, n[2] = {rows, bytes}, step[2] = {APART, 1};
+        const struct device_operand term = {(uintptr_t)in, step, WEFT_U8};
+        struct device_table *t = device_table_new();
+        assert_non_null(t);
+        for (int k = 0; k < REPLICAS; k++) {
+            const struct device_task task = {
+                .loops = 2, .n = n, .dst = {(uintptr_t)out[k], step, WEFT_U8}, .terms = &term, .nterms = 1};
+            assert_int_equal(device_table_add(t, &task), 0);
+        }
+        memset(out, 0x55, sizeof out);
+        table_run(t);
+        assert_true(one_item(t));
+        device_table_free(t);
+        for (int k = 0; k < REPLICAS; k++)
+            for (int64_t i = 0; i < (int64_t)sizeof out[k]; i++)
+                assert_int_equal(out[k][i],
+                                 (rows == 1 ? i < bytes : i / APART < rows && i % APART < bytes) ? in[i] : 0x55);
+    }
+}
+
 /* Pieces of one copy, cast or fold, in any order: they become one item, and the work is that of the whole. */
 static void pieces_that_go_on_are_joined(void **state)
 {
@@ -284,7 +314,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(random_tasks_match_memory),  cmocka_unit_test(dense_tasks_match_memory),
         cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
         cmocka_unit_test(empty_tasks_make_no_launch), cmocka_unit_test(pieces_that_go_on_are_joined),
-        cmocka_unit_test(sums_match_memory),
+        cmocka_unit_test(sums_match_memory),          cmocka_unit_test(replicas_are_read_once),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

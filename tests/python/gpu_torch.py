@@ -128,62 +128,6 @@ def check_graph():
     return "a run in a graph, replayed 1,000 times" + ("" if mps else " on one rank; refused for processes without MPS")
 
 
-# ---- beside other work ----
-
-
-def overlap_rank(comm):
-    """Microseconds of a matmul, of a move, and of both at once on two streams, on rank 0."""
-    import time
-
-    import torch
-
-    torch.cuda.set_device(0)
-    n, times = comm.size, 20
-    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    product = torch.empty_like(a)
-    one, other = torch.cuda.Stream(), torch.cuda.Stream()
-
-    def timed(bound, multiplies):
-        best = float("inf")
-        for _ in range(4):
-            torch.cuda.synchronize()
-            comm.barrier()
-            begin = time.perf_counter()
-            for _ in range(times):
-                if bound:
-                    with torch.cuda.stream(one):
-                        bound.start()
-                if multiplies and comm.rank == 0:
-                    with torch.cuda.stream(other):
-                        torch.matmul(a, a, out=product)
-            torch.cuda.synchronize()
-            best = min(best, (time.perf_counter() - begin) / times * 1e6)
-            comm.barrier()
-        return best
-
-    def bind(rows):
-        src = torch.ones(rows // n, 4096, device="cuda")
-        dst = torch.zeros(rows, 4096 // n, device="cuda")
-        plan = weft.lower(f"f32[{rows}/x,4096] @x{n}", f"f32[{rows},4096/x] @x{n}")
-        return plan.bind(comm, src, dst)
-
-    matmul = timed(None, True)
-    rows = 16384
-    with bind(rows) as bound:
-        move = timed(bound, False)
-    rows = int(comm.allreduce(np.array([rows * matmul / 2 / move]), op="min")[0]) // 256 * 256
-    with bind(rows) as bound:
-        return matmul, timed(bound, False), timed(bound, True)
-
-
-def check_overlap():
-    """A move that takes half as long as a matmul, on another stream: together at most 1.3 times the matmul."""
-    matmul, move, both = weft.spawn(overlap_rank, 2, method="spawn", timeout=300)[0]
-    text = f"a matmul of {matmul:.0f} us beside a move of {move:.0f} us: {both:.0f} us, {both / matmul:.2f} times the matmul"
-    assert 0.4 < move / matmul < 0.6 and both <= 1.3 * matmul, text
-    return text
-
-
 # ---- kinds of memory ----
 
 
@@ -402,7 +346,6 @@ def main():
         (check_jax, "jax"),
         (check_bus, "torch"),
         (check_graph, "torch"),
-        (check_overlap, "torch"),
         (check_order, "torch"),
     ):
         if not there(needs):
