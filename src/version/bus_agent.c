@@ -41,6 +41,7 @@ struct held {
     bool busy;                /* a thread works with it, without the lock */
     bool alone;               /* the publisher has gone */
     bool goes;                /* its memory is needed for a publisher that lives */
+    int64_t asked;            /* goes: since this round */
     int64_t round;            /* of the thread, when it was looked at last */
     struct held_version more[WEFT_BUS_KEEP];
     char *epoch; /* the record of the set's epoch that was seen last; NULL: none */
@@ -228,27 +229,44 @@ static struct publish_ring *find_place(struct bus_agent *a, struct held *h, stru
     return &p->ring[p->keep - 1];
 }
 
-/* Waits until there is room for a file: what the agent alone holds goes, the oldest first. */
+/* Has the oldest one that the agent alone holds go. If the thread has looked at it since, somebody reads it, and the
+ * next one goes. False: there is none. */
+static bool ask_oldest(struct bus_agent *a, const struct held *but)
+{
+    struct held *oldest = NULL;
+    bool some = false, waits = false;
+    for (struct list *n = list_first(&a->held); n; n = list_after(&a->held, n)) {
+        struct held *x = LIST_OF(n, struct held, node);
+        if (x == but || !x->alone)
+            continue;
+        some = true;
+        waits = waits || (x->goes && x->round <= x->asked);
+        if (!x->goes && (!oldest || x->revision < oldest->revision))
+            oldest = x;
+    }
+    if (oldest && !waits) {
+        oldest->goes = true;
+        oldest->asked = a->round;
+    }
+    a->hurry = some;
+    return some;
+}
+
+/* Waits until there is room for a file: what the agent alone holds goes, the oldest first. One that is read stays, and
+ * then the next one goes. */
 static int await_room(struct bus_agent *a, const struct held *h, int64_t until)
 {
-    struct timespec at = {until / SECOND, until % SECOND};
-    int late = 0;
-    while (a->bytes + file_bytes(h) > a->opts.memory) {
-        struct held *oldest = NULL;
-        for (struct list *n = list_first(&a->held); n; n = list_after(&a->held, n)) {
-            struct held *x = LIST_OF(n, struct held, node);
-            if (x != h && x->alone && (!oldest || x->revision < oldest->revision))
-                oldest = x;
-        }
-        if (!oldest || late)
-            return error_set(WEFT_ENOMEM,
-                             "there is no memory for %lld bytes of set '%s': the agent may hold %lld, and holds %lld",
-                             (long long)file_bytes(h), h->p.source.set, (long long)a->opts.memory, (long long)a->bytes);
-        oldest->goes = true;
-        a->hurry = true;
-        late = pthread_cond_timedwait(&a->idle, &a->lock, &at);
+    while (a->bytes + file_bytes(h) > a->opts.memory && deadline_now() < until && ask_oldest(a, h)) {
+        int64_t next = min64(until, deadline_in(POLL_NS));
+        pthread_cond_timedwait(&a->idle, &a->lock, &(struct timespec){next / SECOND, next % SECOND});
     }
-    return 0;
+    for (struct list *n = list_first(&a->held); n; n = list_after(&a->held, n))
+        LIST_OF(n, struct held, node)->goes = false; /* what was not needed stays */
+    return a->bytes + file_bytes(h) <= a->opts.memory
+               ? 0
+               : error_set(WEFT_ENOMEM,
+                           "there is no memory for %lld bytes of set '%s': the agent may hold %lld, and holds %lld",
+                           (long long)file_bytes(h), h->p.source.set, (long long)a->opts.memory, (long long)a->bytes);
 }
 
 static int insert(struct bus_agent *a, struct held *h, const struct part_link_message *m, struct snapshot *s,
@@ -531,12 +549,25 @@ static bool is_old(const struct bus_agent *a, const struct held *h, const struct
     return newer >= a->opts.versions && !catalog_is_read(c, &v->version);
 }
 
-/* The publisher has gone. */
+/* The snapshots, that of the newest version first. */
+static void order_versions(const struct held *h, int order[WEFT_BUS_KEEP])
+{
+    for (int i = 0; i < h->p.keep; i++) {
+        int k = i;
+        for (; k > 0 && h->p.ring[order[k - 1]].step < h->p.ring[i].step; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+}
+
+/* The publisher has gone. The newest part comes first: a reader that comes meanwhile shall not find an older version
+ * alone. */
 static int replace_publisher(struct bus_agent *a, struct held *h, const struct catalog *c,
                              const struct catalog_slot *slot, int64_t until)
 {
     int64_t revision = slot ? slot->revision : 0;
-    int err = 0, left = 0;
+    int err = 0, left = 0, order[WEFT_BUS_KEEP];
+    order_versions(h, order);
     for (int i = 0; i < h->p.keep; i++)
         left += h->p.ring[i].state == PUBLISH_SHOWN && version_of(h, c, i) != NULL;
     if (!slot && left) {
@@ -544,8 +575,9 @@ static int replace_publisher(struct bus_agent *a, struct held *h, const struct c
         if (err || !revision)
             return err; /* somebody else has put it: the next look tells */
     }
-    for (int i = 0; i < h->p.keep && !err; i++) {
+    for (int k = 0; k < h->p.keep && !err; k++) {
         char key[RECORD_KEY], version[RECORD_KEY];
+        int i = order[k];
         const struct catalog_version *v = version_of(h, c, i);
         publish_part_key(&h->p, h->p.ring[i].step, key);
         publish_version_key(&h->p, h->p.ring[i].step, version);

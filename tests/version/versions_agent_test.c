@@ -216,6 +216,82 @@ static void memory(void **state)
     dismiss(&a);
 }
 
+/* The revision of a key. */
+static int64_t revision_of(struct directory *d, const char *key)
+{
+    struct directory_items items;
+    int64_t revision = 0;
+    fine(directory_get(d, key, LONG, &items));
+    if (items.n)
+        revision = items.items[0].revision;
+    directory_items_free(&items);
+    return revision;
+}
+
+/* While the agent takes over, a reader that comes does not find an older version alone. The snapshots of three versions
+ * are in another order than these. */
+static void newest_first(void **state)
+{
+    (void)state;
+    struct agency a = hire(3, 0);
+    weft_bus *b = open_bus("trainer");
+    struct directory *d = directories_open("");
+    weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
+    o.keep = 3;
+    weft_publisher *p = publish(b, "order", &o);
+    for (int64_t step = 1; step < 6; step++)
+        commit(p, step);
+    await_parts(&a, 3, 3);
+    weft_publisher_close(p);
+    int64_t at[3] = {0}, until = clock_now() + LONG;
+    for (int i = 0; i < 3; i++) {
+        char key[96];
+        snprintf(key, sizeof key, "sets/order/parts/0000000001.%019d/0000", 3 + i);
+        while (!(at[i] = revision_of(d, key)) && clock_now() < until)
+            clock_pause(MS);
+    }
+    assert_true(at[0] > at[1] && at[1] > at[2] && at[2]);
+    directory_close(d);
+    fine(weft_bus_close(b));
+    dismiss(&a);
+}
+
+/* The oldest version is read, and stays; the next one makes room. */
+static void room_beside_a_reader(void **state)
+{
+    (void)state;
+    struct agency a = hire(1, 20000); /* room for two files of the set */
+    weft_bus *b = open_bus("trainer");
+    struct directory *d = directories_open("");
+    weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
+    int64_t lease;
+    o.keep = 1;
+    fine(directory_grant(d, 60 * SECOND, LONG, &lease));
+    for (int64_t step = 1; step < 4; step++) {
+        char set[16];
+        snprintf(set, sizeof set, "room%d", (int)step);
+        weft_publisher *p = publish(b, set, &o);
+        commit(p, step);
+        if (step == 1)
+            directories_put(d, "sets/room1/readers/somebody/0000", "reads 0000000001.0000000000000000001\nfetch 1\n",
+                            lease);
+        if (step == 3)
+            await_no_keys("sets/room2/versions/");
+        weft_publisher_close(p);
+        await_parts(&a, step < 2 ? 1 : 2, 2);
+    }
+    for (int64_t step = 1; step < 4; step += 2) {
+        char set[16];
+        snprintf(set, sizeof set, "room%d", (int)step);
+        weft_subscriber *s = subscribe(b, set, NULL);
+        fetch(s, &latest, 1, step);
+        weft_subscriber_close(s);
+    }
+    directory_close(d);
+    fine(weft_bus_close(b));
+    dismiss(&a);
+}
+
 /* A reader that copies from the agent keeps its version there. */
 static void leases(void **state)
 {
@@ -478,9 +554,15 @@ static void flat(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest everywhere[] = {cmocka_unit_test(outlives), cmocka_unit_test(next_epoch)};
-    const struct CMUnitTest served[] = {cmocka_unit_test(memory),          cmocka_unit_test(leases),
-                                        cmocka_unit_test(comes_later),     cmocka_unit_test(forgetful_directory),
-                                        cmocka_unit_test(strangers),       cmocka_unit_test(two_descriptors),
-                                        cmocka_unit_test(version_returns), cmocka_unit_test(flat)};
+    const struct CMUnitTest served[] = {cmocka_unit_test(memory),
+                                        cmocka_unit_test(leases),
+                                        cmocka_unit_test(comes_later),
+                                        cmocka_unit_test(forgetful_directory),
+                                        cmocka_unit_test(strangers),
+                                        cmocka_unit_test(two_descriptors),
+                                        cmocka_unit_test(version_returns),
+                                        cmocka_unit_test(newest_first),
+                                        cmocka_unit_test(room_beside_a_reader),
+                                        cmocka_unit_test(flat)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, everywhere), SUITE_AT(&directories_served, served));
 }
