@@ -16,7 +16,7 @@
 struct kept {
     struct list node;
     char *key;
-    void *value;
+    void *value; /* NULL: it is to be erased */
     size_t bytes;
     bool leased;
     struct keeper_fence *fence;
@@ -90,6 +90,8 @@ static int renew_all(struct keeper *k, int64_t until)
     struct keeper_fence *seen = NULL;
     for (struct list *n = list_first(&k->keys); n && !err; n = list_after(&k->keys, n)) {
         struct kept *e = LIST_OF(n, struct kept, node);
+        if (!e->value)
+            continue;
         if (e->fence && e->fence != seen) {
             err = check_fence(k, e->fence, until);
             seen = e->fence;
@@ -103,17 +105,74 @@ static int renew_all(struct keeper *k, int64_t until)
     return err;
 }
 
+/* Erases what could not be erased before. */
+static int erase_late(struct keeper *k, int64_t until)
+{
+    int err = 0;
+    for (struct list *n = list_first(&k->keys), *next; n && !err; n = next) {
+        struct kept *e = LIST_OF(n, struct kept, node);
+        struct directory_outcome o = {0};
+        next = list_after(&k->keys, n);
+        if (e->value)
+            continue;
+        if (!e->fence->over) {
+            struct directory_compare c = {e->fence->key, e->fence->revision};
+            struct directory_change x = {.key = e->key, .erase = true};
+            struct directory_transaction t = {&c, 1, &x, 1};
+            err = directory_transact(k->directory, &t, max64(until - deadline_now(), 0), &o);
+            if (!err && !o.done)
+                err = check_fence(k, e->fence, until);
+        }
+        if (!err && (o.done || e->fence->over))
+            free_kept(e);
+    }
+    return err;
+}
+
+static bool has_late(const struct keeper *k)
+{
+    for (struct list *n = list_first(&k->keys); n; n = list_after(&k->keys, n))
+        if (!LIST_OF(n, struct kept, node)->value)
+            return true;
+    return false;
+}
+
+/* Has the directory lost keys, though the lease is alive? Somebody may have wiped it. One key of this process alone, as
+ * its slot is, stands for all. */
+static bool lost_keys(struct keeper *k, int64_t until)
+{
+    struct kept *e = NULL;
+    struct directory_items items;
+    bool there = false;
+    for (struct list *n = list_first(&k->keys); n && !e; n = list_after(&k->keys, n)) {
+        struct kept *x = LIST_OF(n, struct kept, node);
+        if (x->value && x->leased && !(x->fence && x->fence->over))
+            e = x;
+    }
+    if (!e || directory_get(k->directory, e->key, max64(until - deadline_now(), 0), &items))
+        return false;
+    for (size_t i = 0; i < items.n; i++)
+        there = there || (!strcmp(items.items[i].key, e->key) && items.items[i].bytes == e->bytes &&
+                          !memcmp(items.items[i].value, e->value, e->bytes));
+    directory_items_free(&items);
+    return !there;
+}
+
 /* ---- the thread ---- */
 
 static void turn(struct keeper *k)
 {
     int64_t until = deadline_in(min64(ASK_NS, k->lease_ns / 3));
-    if (k->stale) {
-        renew_all(k, until);
-        return;
+    int err = 0;
+    if (k->stale)
+        err = renew_all(k, until);
+    else if (k->lease) {
+        err = directory_renew(k->directory, k->lease, max64(until - deadline_now(), 0));
+        if (err == WEFT_EPEER || (!err && lost_keys(k, until)))
+            err = renew_all(k, deadline_in(ASK_NS));
     }
-    if (k->lease && directory_renew(k->directory, k->lease, max64(until - deadline_now(), 0)) == WEFT_EPEER)
-        renew_all(k, deadline_in(ASK_NS));
+    if (!err)
+        erase_late(k, until);
 }
 
 static void *run(void *arg)
@@ -122,7 +181,7 @@ static void *run(void *arg)
     pthread_mutex_lock(&k->lock);
     while (!k->stops) {
         struct timespec at;
-        int64_t pause = k->stale ? min64(k->lease_ns / 10, ASK_NS / 5) : k->lease_ns / 3;
+        int64_t pause = k->stale || has_late(k) ? min64(k->lease_ns / 10, ASK_NS / 5) : k->lease_ns / 3;
         clock_gettime(CLOCK_MONOTONIC, &at);
         at.tv_sec += pause / 1000000000;
         at.tv_nsec += pause % 1000000000;
@@ -231,15 +290,16 @@ static struct kept *find(struct keeper *k, const char *key)
     return NULL;
 }
 
-int keeper_keep(struct keeper *k, const char *key, const void *value, size_t bytes, bool leased,
+/* value NULL: the key is to be erased. */
+static int keep(struct keeper *k, const char *key, const void *value, size_t bytes, bool leased,
                 struct keeper_fence *fence)
 {
     struct kept *e = calloc(1, sizeof *e);
     if (e) {
         e->key = strdup(key);
-        e->value = malloc(bytes + 1);
+        e->value = value ? malloc(bytes + 1) : NULL;
     }
-    if (!e || !e->key || !e->value) {
+    if (!e || !e->key || (value && !e->value)) {
         if (e) {
             free(e->key);
             free(e->value);
@@ -247,7 +307,8 @@ int keeper_keep(struct keeper *k, const char *key, const void *value, size_t byt
         free(e);
         return error_nomem();
     }
-    memcpy(e->value, value, bytes);
+    if (value)
+        memcpy(e->value, value, bytes);
     e->bytes = bytes;
     e->leased = leased;
     e->fence = fence;
@@ -256,8 +317,21 @@ int keeper_keep(struct keeper *k, const char *key, const void *value, size_t byt
     if (old)
         free_kept(old);
     list_append(&k->keys, &e->node);
+    if (!value)
+        pthread_cond_signal(&k->wake); /* it has a shorter pause now */
     pthread_mutex_unlock(&k->lock);
     return 0;
+}
+
+int keeper_keep(struct keeper *k, const char *key, const void *value, size_t bytes, bool leased,
+                struct keeper_fence *fence)
+{
+    return keep(k, key, value, bytes, leased, fence);
+}
+
+int keeper_erase(struct keeper *k, const char *key, struct keeper_fence *fence)
+{
+    return keep(k, key, NULL, 0, false, fence);
 }
 
 void keeper_forget(struct keeper *k, const char *key)

@@ -1,6 +1,7 @@
 /* The keeper of a bus: its connection to the directory, its lease, and the keys that it has there. A thread renews the
- * lease. If the lease has ended (the process was stopped, the directory was away or has forgotten everything), the
- * keeper takes a new one and puts the keys again that it was told to keep.
+ * lease. If the lease has ended (the process was stopped, the directory was away or has forgotten everything), or the
+ * directory has lost keys of this process nevertheless, the keeper takes a new lease and puts the keys again that it
+ * was told to keep.
  *
  * Keys of a publisher stand behind a fence: the key of its set's epoch. They are put again only if that key has the
  * publisher's own record still, or is gone with everything else. If another publisher has taken the epoch, the fence is
@@ -44,6 +45,8 @@ int keeper_transact(struct keeper *k, const struct directory_compare *compares, 
 /* From now on puts this key again if it is lost. `leased`: with the keeper's lease. */
 int keeper_keep(struct keeper *k, const char *key, const void *value, size_t bytes, bool leased,
                 struct keeper_fence *fence);
+/* Erases a key of a publisher as soon as the directory can be reached, unless the fence is over. */
+int keeper_erase(struct keeper *k, const char *key, struct keeper_fence *fence);
 void keeper_forget(struct keeper *k, const char *key);
 void keeper_forget_all(struct keeper *k, const struct keeper_fence *fence);
 #endif

@@ -118,6 +118,23 @@ int weft_lend(weft_publisher *p, int64_t step, const weft_view *views)
     return err;
 }
 
+/* Deletes the version, which would keep readers busy; later, if the directory cannot be reached. */
+static int delete_lent(weft_publisher *p, int64_t until)
+{
+    char key[RECORD_KEY];
+    struct error_text kept;
+    int err = publish_delete(p, p->lent.step, until);
+    if (err != WEFT_ETRANSPORT && err != WEFT_ETIMEOUT)
+        return err;
+    error_keep(&kept);
+    publish_version_key(p, p->lent.step, key);
+    keeper_erase(&p->bus->keeper, key, &p->fence);
+    publish_part_key(p, p->lent.step, key);
+    keeper_erase(&p->bus->keeper, key, &p->fence);
+    error_restore(&kept);
+    return err;
+}
+
 /* Waits until no reader has a lease on the lent version, which no new reader can find. */
 static int wait_readers(weft_publisher *p, int64_t until)
 {
@@ -147,7 +164,7 @@ int weft_lend_end(weft_publisher *p, int64_t timeout_ns)
     bool shown = p->lent.state == PUBLISH_SHOWN, waits = shown && timeout_ns && !err;
     int64_t told = deadline_in(p->bus->deadline_ns); /* a version that stayed there would keep readers busy */
     if (waits) {
-        err = publish_delete(p, p->lent.step, max64(until, told));
+        err = delete_lent(p, max64(until, told));
         if (!err)
             err = wait_readers(p, until);
     }
@@ -160,7 +177,7 @@ int weft_lend_end(weft_publisher *p, int64_t timeout_ns)
     if (!waits) {
         struct error_text kept;
         error_keep(&kept);
-        int failed = publish_delete(p, p->lent.step, told);
+        int failed = delete_lent(p, told);
         if (err)
             error_restore(&kept);
         else

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <stdlib.h>
 
+#include "version/away_kit.h"
 #include "version/bus.h"
 #include "version/version_kit.h"
 
@@ -236,9 +237,40 @@ static void refused(void **state)
     fine(weft_bus_close(a));
 }
 
+/* The directory is away when a loan ends: the version goes when it is back. */
+static void ends_without_the_directory(void **state)
+{
+    (void)state;
+    struct away x;
+    away_begin(&x);
+    weft_bus *b = away_bus(&x, 300 * MS, 60 * SECOND);
+    weft_bus_version v[4];
+    size_t n = 0;
+    open_loan(b, "away", NULL);
+    lend(1);
+    fine(weft_bus_versions(b, "away", LONG, v, 4, &n));
+    assert_int_equal(n, 1);
+    bus_server_stop(x.server);
+    int err = weft_lend_end(loan.p, 0);
+    assert_true(err == WEFT_ETIMEOUT || err == WEFT_ETRANSPORT);
+    away_comes(&x);
+    for (int64_t until = clock_now() + LONG; n && clock_now() < until; clock_pause(MS))
+        if (weft_bus_versions(b, "away", LONG, v, 4, &n))
+            n = 1;
+    assert_int_equal(n, 0);
+    lend(2); /* and the next one can be lent */
+    fine(weft_bus_versions(b, "away", LONG, v, 4, &n));
+    assert_int_equal(n, 1);
+    fine(weft_lend_end(loan.p, 0));
+    close_loan();
+    fine(weft_bus_close(b));
+    away_end(&x);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(read_in_place), cmocka_unit_test(ends_amid_a_fetch),
-                                       cmocka_unit_test(written_during_a_loan), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(written_during_a_loan), cmocka_unit_test(refused),
+                                       cmocka_unit_test(ends_without_the_directory)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }

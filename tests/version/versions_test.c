@@ -643,13 +643,52 @@ static void many(void **state)
     fine(weft_bus_close(b));
 }
 
+/* Somebody deletes all that the directory has, while leases are alive: publishers register again. */
+static void wiped(void **state)
+{
+    (void)state;
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    weft_bus *a, *b = open_bus("server");
+    weft_epoch_step v;
+    o.token = PUBLISH_TOKEN;
+    o.lease_ns = directories_ttl(SECOND);
+    fine(weft_bus_open(directories_url(), &o, &a));
+    weft_publisher *p = publish(a, "wiped", NULL);
+    commit(p, 1);
+    struct directory *d = directories_open("");
+    struct directory_items items;
+    struct directory_outcome done;
+    fine(directory_get(d, "sets/wiped/", LONG, &items));
+    assert_true(items.n >= 4); /* the epoch, a slot, a part, a version */
+    for (size_t i = 0; i < items.n; i++) {
+        struct directory_change x = {.key = items.items[i].key, .erase = true};
+        struct directory_transaction t = {NULL, 0, &x, 1};
+        fine(directory_transact(d, &t, LONG, &done));
+    }
+    directory_items_free(&items);
+    weft_subscriber *s = subscribe(b, "wiped", NULL);
+    fine(weft_fetch(s, &latest, LONG, &v));
+    assert_true(v.epoch == 1 && v.step == 1);
+    fine(weft_swap(s, &v, LONG));
+    compare(s, 1);
+    commit(p, 2);
+    fine(weft_fetch(s, &latest, LONG, &v));
+    fine(weft_swap(s, &v, LONG));
+    compare(s, 2);
+    weft_subscriber_close(s);
+    weft_publisher_close(p);
+    directory_close(d);
+    fine(weft_bus_close(a));
+    fine(weft_bus_close(b));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),     cmocka_unit_test(names_differ),  cmocka_unit_test(refused),
         cmocka_unit_test(older_epoch),    cmocka_unit_test(pins),          cmocka_unit_test(leased),
         cmocka_unit_test(wrong_digest),   cmocka_unit_test(wrong_records), cmocka_unit_test(strided),
-        cmocka_unit_test(blocks_touched), cmocka_unit_test(flat)};
+        cmocka_unit_test(blocks_touched), cmocka_unit_test(flat),          cmocka_unit_test(wiped)};
     const struct CMUnitTest served[] = {cmocka_unit_test(many)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
 }
