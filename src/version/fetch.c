@@ -27,8 +27,10 @@
 #define SLICE_NS INT64_C(500000000) /* after which rank 0 tells the others that there is nothing yet */
 #define CANCEL_NS INT64_C(50000000) /* the same in the background, where the caller may cancel */
 #define PAUSE_NS INT64_C(20000000)
-#define RUN 512  /* blocks that a relay is asked for at once */
-#define TEXT 512 /* bytes of an error that one rank tells the others */
+#define ASK_NS \
+    INT64_C(1000000000) /* within which the directory answers, in the background; otherwise it is asked again */
+#define RUN 512         /* blocks that a relay is asked for at once */
+#define TEXT 512        /* bytes of an error that one rank tells the others */
 
 /* What is read from one rank of the publisher. */
 struct source {
@@ -845,6 +847,19 @@ static int share_result(weft_subscriber *s, int mine)
     return worst;
 }
 
+/* The catalog. In the background a request that is not answered is asked again and again, since the caller may cancel.
+ */
+static int look_up(weft_subscriber *s, int64_t until, struct catalog *out)
+{
+    for (int64_t pause = PAUSE_NS;; deadline_pause(&pause, PAUSE_NS, until)) {
+        int err = catalog_get(&s->bus->keeper, s->set, s->fetching ? min64(until, deadline_in(ASK_NS)) : until, out);
+        if ((err != WEFT_ETIMEOUT && err != WEFT_ETRANSPORT) || !s->fetching || deadline_now() >= until)
+            return err;
+        if (s->cancelled)
+            return stopped(s);
+    }
+}
+
 static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_t until, weft_epoch_step *out)
 {
     s->why[0] = 0;
@@ -854,7 +869,7 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
         struct catalog c = {0};
         struct choice choice = {.code = AGAIN};
         int64_t revision = 0;
-        int err = catalog_get(&s->bus->keeper, s->set, until, &c);
+        int err = look_up(s, until, &c);
         bool have = !err;
         revision = have ? c.items.revision : 0;
         for (size_t i = 0; have && i < c.nversions; i++)
@@ -889,7 +904,7 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
         if (!err && s->rank && s->ranks > 1 && !catalog_find(&c, &choice.version)) {
             catalog_free(&c); /* it is older than what rank 0 has seen */
             have = false;
-            err = catalog_get(&s->bus->keeper, s->set, until, &c);
+            err = look_up(s, until, &c);
             have = !err;
         }
         if (!err)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "support/ranks.h"
+#include "version/away_kit.h"
 #include "version/version_kit.h"
 
 /* A gate in the callbacks of a fetch: the test sees where the fetch is, and lets it go on. */
@@ -169,6 +170,28 @@ static void cancelled(void **state)
     weft_publisher_close(p);
     fine(weft_bus_close(b));
     fine(weft_bus_close(a));
+}
+
+/* The directory is away: a fetch in the background that waits for it can be cancelled soon. */
+static void cancelled_without_the_directory(void **state)
+{
+    (void)state;
+    struct away x;
+    weft_fetching *f;
+    weft_epoch_step v;
+    away_begin(&x);
+    weft_bus *b = away_bus(&x, LONG, LONG);
+    weft_subscriber *s = subscribe(b, "away", NULL);
+    bus_server_stop(x.server);
+    fine(weft_fetch_start(s, &latest, 10 * LONG, &f));
+    weft_fetching_cancel(f);
+    assert_int_equal(weft_fetching_wait(f, LONG, &v), WEFT_EINVAL);
+    says("stopped by the caller");
+    away_comes(&x);
+    weft_fetching_free(f);
+    weft_subscriber_close(s);
+    fine(weft_bus_close(b));
+    away_end(&x);
 }
 
 static int arrived(void *arg, const weft_epoch_step *v, size_t i, const void *data, int64_t bytes)
@@ -430,8 +453,12 @@ static void together(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(background), cmocka_unit_test(cancelled),
-                                       cmocka_unit_test(arrivals),   cmocka_unit_test(into_arrays),
-                                       cmocka_unit_test(direct),     cmocka_unit_test(together)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(background),
+                                       cmocka_unit_test(cancelled),
+                                       cmocka_unit_test(arrivals),
+                                       cmocka_unit_test(into_arrays),
+                                       cmocka_unit_test(direct),
+                                       cmocka_unit_test(together),
+                                       cmocka_unit_test(cancelled_without_the_directory)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }
