@@ -33,10 +33,10 @@ int cmd_bus_agent(const struct cmd_bus_agent *a, struct failure *why)
     int err = cmd_bus_open(a->url, a->token_file, a->listen, a->timeout, &b);
     if (!err)
         err = weft_log(WEFT_LOG_INFO, say, NULL);
+    signals_watch(); /* until now it has nothing, and can end at once */
     if (!err)
         err = bus_agent_start(b, &(struct bus_agent_opts){.memory = a->memory, .versions = (int)a->versions}, &agent);
     int code = library(why, err);
-    signals_watch(); /* until now it has nothing, and can end at once */
     if (!code) {
         printf("agent of %s\n", a->url);
         fflush(stdout);

@@ -32,6 +32,7 @@ struct shared {
     _Atomic int64_t epoch, commits, held, slowest, files; /* held: the last step that the agent had before the commit */
     _Atomic int ready, stop, code;
     char text[512];
+    int64_t lease; /* of the agent; 0: a long one */
 };
 
 static weft_bus *open_bus(const char *job, int64_t lease)
@@ -112,7 +113,7 @@ static void await_keys(const char *prefix, size_t n)
 static void agent_body(struct shared *x)
 {
     struct bus_agent *a;
-    weft_bus *b = open_bus("agent", LONG);
+    weft_bus *b = open_bus("agent", x->lease ? x->lease : LONG);
     if (bus_agent_start(b, &(struct bus_agent_opts){0}, &a)) {
         printf("%s\n", weft_errmsg());
         _exit(5);
@@ -332,10 +333,36 @@ static void stranger(void **state)
     munmap(y, sizeof *y);
 }
 
+/* An agent that was stopped for longer than its lease, and goes on, serves what it holds again. */
+static void agent_stopped(void **state)
+{
+    (void)state;
+    directories_forks();
+    struct shared *x = ranks_shared(sizeof *x), *y = ranks_shared(sizeof *y);
+    x->lease = 300 * MS;
+    pid_t agent = child(agent_body, x);
+    await_ready(x);
+    pid_t publisher = child(publisher_body, y);
+    await(&y->held, 2);
+    finish(publisher, SIGKILL);
+    weft_epoch_step before = late_reader("kills"), after;
+    await_keys("sets/kills/slots/", 1);
+    kill(agent, SIGSTOP);
+    await_keys("sets/kills/slots/", 0); /* its lease has ended, and so have its records */
+    await_keys("agents/", 0);
+    kill(agent, SIGCONT);
+    after = late_reader("kills");
+    assert_true(after.epoch == before.epoch && after.step >= before.step);
+    await_keys("agents/", 1);
+    end_agent(agent, x);
+    munmap(x, sizeof *x);
+    munmap(y, sizeof *y);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(publisher_killed)};
     const struct CMUnitTest served[] = {cmocka_unit_test(agent_killed), cmocka_unit_test(publisher_stopped),
-                                        cmocka_unit_test(stranger)};
+                                        cmocka_unit_test(agent_stopped), cmocka_unit_test(stranger)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
 }
