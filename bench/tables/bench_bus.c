@@ -12,6 +12,7 @@
 #include "bench/ranks/rank_bus.h"
 #include "bench/tables/bench.h"
 #include "bench/tables/bench_bus_device.h"
+#include "bench/tables/bench_bus_train.h"
 #include "bench/work/median.h"
 #include "bench/work/work.h"
 #include "tool/args.h"
@@ -46,7 +47,8 @@ struct result {
 };
 struct options {
     int64_t bytes, tensors, rounds, device;
-    bool cpu, json;
+    bool cpu, json, trainer;
+    int64_t ms;
     const char *peers;
 };
 
@@ -288,9 +290,15 @@ static int run_device(const struct options *o, const char *folder, struct failur
     return bench_bus_device(&d, folder, why);
 }
 
+static int run_trainer(const struct options *o, const char *folder, struct failure *why)
+{
+    const struct bench_bus_train_options t = {o->bytes, o->tensors, o->rounds, (double)o->ms * 1e-3, o->json};
+    return bench_bus_train(&t, folder, why);
+}
+
 int bench_bus(int argc, char **argv)
 {
-    struct options o = {.bytes = INT64_C(256) << 20, .tensors = 500, .rounds = 5, .device = -1};
+    struct options o = {.bytes = INT64_C(256) << 20, .tensors = 500, .rounds = 5, .device = -1, .ms = 1000};
     const struct args_option options[] = {
         {"bytes", ARGS_BYTES, "B", "of the set, in f32 (256M); memory is about four times as much", &o.bytes, 4096,
          INT64_C(1) << 40},
@@ -300,6 +308,9 @@ int bench_bus(int argc, char **argv)
          &o.peers, 0, 0},
         {"device", ARGS_INT, "N", "instead: one rank that puts from and fetches into memory of CUDA device N, in GB/s",
          &o.device, 0, 1023},
+        {"trainer", ARGS_FLAG, NULL, "instead: by how much readers slow down a trainer that computes", &o.trainer, 0,
+         0},
+        {"ms", ARGS_INT, "N", "milliseconds of a turn of --trainer (1000)", &o.ms, 1, 60000},
         {"cpu", ARGS_FLAG, NULL, "processor time of both ranks, for a machine with other work", &o.cpu, 0, 0},
         {"json", ARGS_FLAG, NULL, "print the table as JSON", &o.json, 0, 0},
         {0},
@@ -325,7 +336,9 @@ int bench_bus(int argc, char **argv)
     if (!temp_folder_make(NULL, "bench-bus", &folder, text, sizeof text))
         code = failure_set(&why, CLI_WRONG, "%s", text);
     else
-        code = o.device < 0 ? run(&o, folder.path, &result, &why) : run_device(&o, folder.path, &why);
+        code = o.device >= 0 ? run_device(&o, folder.path, &why)
+               : o.trainer   ? run_trainer(&o, folder.path, &why)
+                             : run(&o, folder.path, &result, &why);
     temp_folder_remove(&folder);
     if (result.n)
         (o.json ? print_json : print_text)(&o, &result, code ? why.text : NULL);

@@ -231,6 +231,9 @@ assert all(x["put_ms"] > 0 and x["fetch_of_memcpy"] > 0 for x in d["lines"]) and
 assert d["peers"] == [{"peer": "slow", "ms": 2500.0}, {"peer": "gone", "skipped": "skipped: it is not here"}]' "$work/out" ||
         complain "$what: not the JSON that was expected"
 fi
+"$WEFT_BIN" bench bus --bytes 1M --tensors 3 --rounds 1 --trainer --ms 20 --json >"$work/out" 2>"$work/err" ||
+    complain "bench bus --trainer: $(cat "$work/err")"
+[ "$(grep -c '"slower"' "$work/out")" = 2 ] || complain "bench bus --trainer: not all ways are there: $(cat "$work/out")"
 WEFT_DEVICE=sim "$WEFT_BIN" bench bus --bytes 64K --tensors 3 --rounds 1 --device 0 --json >"$work/out" 2>"$work/err" ||
     complain "bench bus --device: $(cat "$work/err")"
 [ "$(grep -c '"put_GBps"' "$work/out")" = 8 ] || complain "bench bus --device: not all ways are there: $(cat "$work/out")"
