@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "layout/blocks.h"
 #include "plan/scaled.h"
 
@@ -51,73 +52,107 @@ static int add_move(struct expand *e, const char *name, const weft_layout *src, 
     return 0;
 }
 
-/* Notes that values are scaled before the move or behind it, and what has to be folded for it. values and scales are
- * those of the side that was given without. */
-static int add_entry(struct expand *e, const weft_move *m, bool back, const weft_layout *scales)
+/* The scales of both sides, and the values of a side that was given without. */
+static int make_pair(struct expand *e, const weft_move *m, struct expand_pair *p)
 {
-    weft_layout *have = NULL, *want = NULL;
+    const weft_layout *sides[2] = {m->src, m->dst};
+    weft_layout *made = NULL, *want = NULL;
     uint32_t *owner = NULL;
-    const weft_layout *given = back ? m->dst : m->src;
+    int rc = 0;
+    *p = (struct expand_pair){.src = m->src, .dst = m->dst};
+    for (int i = 0; i < 2 && !rc; i++) {
+        p->values[i] = sides[i];
+        if (!sides[i]->scale.dtype) { /* it becomes like the other side */
+            rc = blocks_like(sides[i], sides[!i], &made);
+            rc = rc ? rc : keep(e, made);
+            p->values[i] = made;
+        }
+        if (!rc)
+            rc = weft_layout_scales(p->values[i], &made);
+        if (!rc)
+            rc = keep(e, made);
+        p->scales[i] = made;
+    }
+    if (rc || m->src->scale.dtype)
+        return rc;
+    rc = blocks_fold(m->src, p->scales[0], &made, &want, &owner);
+    free(owner);
+    if (rc || !made)
+        return rc;
+    p->have = made;
+    p->want = want;
+    rc = keep(e, made);
+    int other = keep(e, want);
+    return rc ? rc : other;
+}
+
+/* The pair of a move: one that was made before, or a new one. */
+static int find_pair(struct expand *e, const weft_move *m, struct expand_pair *out)
+{
+    size_t at = hash_mix(hash_u64(m->src->hash, m->dst->hash)) & e->mask;
+    for (; e->table[at] != PLAN_NONE; at = (at + 1) & e->mask) {
+        const struct expand_pair *p = &e->pairs.v[e->table[at]];
+        if (weft_layout_equal(p->src, m->src) && weft_layout_equal(p->dst, m->dst)) {
+            *out = *p;
+            return 0;
+        }
+    }
+    int rc = make_pair(e, m, out);
+    struct expand_pair *p = rc ? NULL : vec_push(&e->pairs);
+    if (!rc && !p)
+        rc = error_nomem();
+    if (rc)
+        return rc;
+    *p = *out;
+    e->table[at] = (uint32_t)(e->pairs.n - 1);
+    return 0;
+}
+
+/* Notes that values are scaled before the move or behind it, and what has to be folded for it. */
+static int add_entry(struct expand *e, const weft_move *m, const struct expand_pair *p)
+{
+    bool back = m->src->scale.dtype;
     if (!e->scales && !(e->scales = calloc(1, sizeof *e->scales)))
         return error_nomem();
     struct plan_scaled *v = realloc(e->scales->v, (e->scales->n + 1) * sizeof *v);
     if (!v)
         return error_nomem();
     e->scales->v = v;
-    int rc = back ? 0 : blocks_fold(given, scales, &have, &want, &owner);
-    free(owner);
-    if (!rc && have) {
-        rc = keep(e, have);
-        int other = keep(e, want);
-        weft_move *fold = rc || other ? NULL : vec_push(&e->folds);
-        if (fold)
-            *fold = (weft_move){m->name, have, want};
-        rc = fold ? 0 : error_nomem();
-    }
-    if (rc)
-        return rc;
+    weft_move *fold = p->have ? vec_push(&e->folds) : NULL;
+    if (p->have && !fold)
+        return error_nomem();
+    if (fold)
+        *fold = (weft_move){m->name, p->have, p->want};
     v[e->scales->n++] = (struct plan_scaled){.tensor = (uint32_t)e->moves.n,
-                                             .fold = have ? (uint32_t)e->folds.n - 1 : PLAN_NONE,
+                                             .fold = fold ? (uint32_t)e->folds.n - 1 : PLAN_NONE,
                                              .back = back,
-                                             .given = layout_hold(given)};
+                                             .given = layout_hold(back ? m->dst : m->src)};
     return 0;
 }
 
 static int expand_one(struct expand *e, const weft_move *m)
 {
-    const weft_layout *src = m->src, *dst = m->dst;
-    weft_layout *made, *s = NULL, *d = NULL;
+    struct expand_pair p;
     const char *name = NULL;
-    bool scaled = src->scale.dtype && dst->scale.dtype, back = src->scale.dtype;
-    int rc = 0;
-    if (!scaled) { /* the other side becomes like the one with scales */
-        rc = blocks_like(back ? dst : src, back ? src : dst, &made);
-        if (!rc)
-            rc = keep(e, made);
-        if (rc)
-            return rc;
-        *(back ? &dst : &src) = made;
-    }
-    rc = weft_layout_scales(src, &s);
-    if (!rc)
-        rc = keep(e, s);
-    if (!rc)
-        rc = weft_layout_scales(dst, &d);
-    if (!rc)
-        rc = keep(e, d);
-    if (!rc && !scaled)
-        rc = add_entry(e, m, back, back ? d : s);
+    int rc = find_pair(e, m, &p);
+    if (!rc && !(m->src->scale.dtype && m->dst->scale.dtype))
+        rc = add_entry(e, m, &p);
     if (!rc)
         rc = scale_name(e, m->name ? m->name : "", &name);
     if (!rc)
-        rc = add_move(e, m->name, src, dst);
-    return rc ? rc : add_move(e, name, s, d);
+        rc = add_move(e, m->name, p.values[0], p.values[1]);
+    return rc ? rc : add_move(e, name, p.scales[0], p.scales[1]);
 }
 
 int expand_moves(const weft_move *moves, size_t n, struct expand *out)
 {
-    int rc = 0;
-    *out = (struct expand){0};
+    size_t cap = 4;
+    while (cap < 2 * n)
+        cap *= 2;
+    *out = (struct expand){.table = malloc(cap * sizeof *out->table), .mask = cap - 1};
+    int rc = out->table ? 0 : error_nomem();
+    if (!rc)
+        memset(out->table, 0xff, cap * sizeof *out->table); /* PLAN_NONE */
     for (size_t i = 0; i < n && !rc; i++)
         rc = moves[i].src->scale.dtype || moves[i].dst->scale.dtype
                  ? expand_one(out, &moves[i])
@@ -134,6 +169,8 @@ void expand_free(struct expand *e)
     free(e->moves.v);
     free(e->folds.v);
     free(e->made.v);
+    free(e->pairs.v);
+    free(e->table);
     free(e->names.v);
     scaled_free(e->scales);
 }

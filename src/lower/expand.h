@@ -5,10 +5,20 @@
 #include "base/vec.h"
 #include "plan/plan.h"
 
+/* The layouts that are made for a pair of layouts: many tensors of a model have the same ones. */
+struct expand_pair {
+    const weft_layout *src, *dst;             /* of the move */
+    const weft_layout *values[2], *scales[2]; /* of the source and of the destination */
+    const weft_layout *have, *want;           /* NULL: no maxima are folded */
+};
+
 struct expand {
     VEC(weft_move) moves;       /* of values and scales, and those of other tensors as they were */
     VEC(weft_move) folds;       /* of the maxima of blocks that ranks share */
     struct plan_scales *scales; /* NULL: no side was given without scales */
+    VEC(struct expand_pair) pairs;
+    uint32_t *table; /* of pairs, by their hashes: open addressing; PLAN_NONE: free */
+    size_t mask;
     VEC(weft_layout *) made;
     VEC(char *) names;
 };

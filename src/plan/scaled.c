@@ -175,37 +175,71 @@ static int make_terms(const weft_plan *p, struct plan_scaled *s, const struct si
     return 0;
 }
 
-static int make_entry(const weft_plan *p, struct plan_scaled *s)
+/* What was found out for the last entries. Tensors of a model share few layouts. */
+#define KNOWN 64
+struct known {
+    const struct plan_scaled *entry[KNOWN]; /* NULL: none */
+    struct sides f[KNOWN];
+    size_t next;
+};
+
+static bool same_layouts(const weft_plan *p, const struct plan_scaled *a, const struct plan_scaled *b)
 {
-    struct sides f = {0};
-    int err = check_layouts(p, s, &f);
-    if (!err)
-        err = check_fold(p, s, &f);
-    if (!err) {
-        s->dtype = (uint8_t)s->given->dtype;
-        s->value = (uint8_t)f.values->dtype;
-        s->scale = (uint8_t)f.scales->dtype;
-        s->ndim = s->given->ndim;
-        memcpy(s->block, f.values->scale.block, sizeof s->block);
-        err = make_boxes(p, s, &f);
-    }
-    if (!err)
-        err = make_terms(p, s, &f);
-    drop_sides(&f);
-    return err;
+    const struct plan_tensor *x = &p->tensors[a->tensor], *y = &p->tensors[b->tensor];
+    const struct plan_tensor *f = plan_fold(p) ? plan_fold(p)->tensors : NULL;
+    size_t n = plan_fold(p) ? plan_fold(p)->ntensors : 0;
+    bool folds = a->fold < n && b->fold < n && f[a->fold].src == f[b->fold].src && f[a->fold].dst == f[b->fold].dst;
+    return a->back == b->back && x->src == y->src && x->dst == y->dst && x[1].src == y[1].src && x[1].dst == y[1].dst &&
+           (folds || (a->fold == PLAN_NONE && b->fold == PLAN_NONE)) && weft_layout_equal(a->given, b->given);
+}
+
+/* The layouts of an entry, checked. *out is valid until KNOWN others have been asked for. */
+static int find_sides(const weft_plan *p, const struct plan_scaled *s, struct known *k, const struct sides **out)
+{
+    for (size_t i = 0; i < KNOWN && k->entry[i]; i++)
+        if (same_layouts(p, k->entry[i], s)) {
+            *out = &k->f[i];
+            return 0;
+        }
+    size_t at = k->next++ % KNOWN;
+    drop_sides(&k->f[at]);
+    k->f[at] = (struct sides){0};
+    k->entry[at] = s;
+    *out = &k->f[at];
+    int err = check_layouts(p, s, &k->f[at]);
+    return err ? err : check_fold(p, s, &k->f[at]);
+}
+
+static int make_entry(const weft_plan *p, struct plan_scaled *s, struct known *k)
+{
+    const struct sides *f;
+    int err = find_sides(p, s, k, &f);
+    if (err)
+        return err;
+    s->dtype = (uint8_t)s->given->dtype;
+    s->value = (uint8_t)f->values->dtype;
+    s->scale = (uint8_t)f->scales->dtype;
+    s->ndim = s->given->ndim;
+    memcpy(s->block, f->values->scale.block, sizeof s->block);
+    err = make_boxes(p, s, f);
+    return err ? err : make_terms(p, s, f);
 }
 
 int scaled_make(weft_plan *p)
 {
     struct plan_scales *all = p->scales;
-    int err = 0;
+    struct known *k = calloc(1, sizeof *k);
+    int err = k ? 0 : error_nomem();
     for (size_t i = 0; i < all->n && !err; i++) {
         struct plan_scaled *s = &all->v[i];
         if (s->tensor + (size_t)1 >= p->ntensors || (i && s->tensor <= all->v[i - 1].tensor + 1))
             err = wrong("there is no tensor %u with scales", s->tensor);
         else
-            err = make_entry(p, s);
+            err = make_entry(p, s, k);
     }
+    for (size_t i = 0; k && i < KNOWN; i++)
+        drop_sides(&k->f[i]);
+    free(k);
     if (!err && all->fold && (all->fold->rank != p->rank || all->fold->world != p->world))
         err = wrong("the maxima are those of another rank");
     return err;

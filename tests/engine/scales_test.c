@@ -685,11 +685,13 @@ static void leave_amid_maxima(struct ranks_rank *r)
     RANKS_OK(r, weft_exec_run(x));
     ranks_meet(r);
     if (r->rank == 0) {
+        ranks_meet(r); /* the others wait for its maxima */
         weft_exec_close(x);
         return;
     }
     RANKS_OK(r, weft_exec_start(x));
     RANKS_CHECK(r, weft_exec_start(x) == WEFT_EBUSY);
+    ranks_meet(r);
     RANKS_CHECK(r, weft_exec_wait(x, WEFT_FOREVER) == WEFT_EPEER);
     RANKS_CHECK(r, strstr(weft_errmsg(), "rank 0"));
     weft_exec_close(x);
@@ -756,6 +758,84 @@ static void wrong_views_are_refused_on_all_ranks(void **state)
     (void)state;
     lower_texts("f32[128/x] @x2", "f8e4m3[128/x] @x2 *f32(128)", 2);
     ranks_run(2, NULL, bind_wrongly, &world, NULL);
+    free_case();
+}
+
+/* Two tensors alike that get scales, one without, one that loses them, and one whose block both ranks share. */
+static void run_several(struct ranks_rank *r)
+{
+    const weft_plan *p = ((struct world *)r->arg)->plan[r->rank];
+    const int me = r->rank;
+    float a[128], b[128], whole_scale[3][2] = {{0}}, up_scale[1] = {0.5F}, shared[128];
+    uint8_t whole[2][256], up[128], shared_out[128];
+    int32_t plain[4] = {me, me, me, me}, plain_out[8];
+    uint16_t wide[256];
+    for (int i = 0; i < 128; i++) {
+        a[i] = i % 2 ? 448.0F * (float)(me + 1) : 0;
+        b[i] = i == 5 ? -448.0F : 1;
+        shared[i] = i == me ? 448.0F * (float)(4 * me + 1) : 0; /* 448 on rank 0, 5 times as much on rank 1 */
+        up[i] = (uint8_t)(0x38 + 8 * me);                       /* 1 and 2 */
+    }
+    weft_view src[9] = {WEFT_VIEW(a, sizeof a),
+                        WEFT_VIEW_INIT,
+                        WEFT_VIEW(plain, sizeof plain),
+                        WEFT_VIEW(b, sizeof b),
+                        WEFT_VIEW_INIT,
+                        WEFT_VIEW(up, sizeof up),
+                        WEFT_VIEW(up_scale, sizeof up_scale),
+                        WEFT_VIEW(shared, sizeof shared),
+                        WEFT_VIEW_INIT};
+    weft_view dst[9] = {WEFT_VIEW(whole[0], 256),
+                        WEFT_VIEW(whole_scale[0], 8),
+                        WEFT_VIEW(plain_out, sizeof plain_out),
+                        WEFT_VIEW(whole[1], 256),
+                        WEFT_VIEW(whole_scale[1], 8),
+                        WEFT_VIEW(wide, sizeof wide),
+                        WEFT_VIEW_INIT,
+                        WEFT_VIEW(shared_out, sizeof shared_out),
+                        WEFT_VIEW(whole_scale[2], 4)};
+    weft_exec *x;
+    RANKS_CHECK(r, weft_plan_tensors(p) == 9);
+    RANKS_OK(r, weft_bind(p, r->comm, src, dst, NULL, &x));
+    for (int run = 0; run < 3; run++) {
+        RANKS_OK(r, weft_exec_run(x));
+        values_begin();
+        for (int i = 0; i < 256; i++) {
+            VALUES_CHECK(i, whole[0][i], i % 2 ? 0x7e : 0);
+            VALUES_CHECK(i, whole[1][i], i % 128 == 5 ? 0xfe : 0x38);
+            VALUES_CHECK(i, wide[i], i < 128 ? 0x3f00 : 0x3f80); /* 0.5 and 1 */
+        }
+        for (int i = 0; i < 8; i++)
+            VALUES_CHECK(i, plain_out[i], i / 4);
+        VALUES_CHECK(me, shared_out[me], me ? 0x7e : f8_of(WEFT_F8E4M3, 448.0F / 5));
+        RANKS_VALUES(r);
+        RANKS_CHECK(r, whole_scale[0][0] == 1 && whole_scale[0][1] == 2 && whole_scale[1][0] == 1 &&
+                           whole_scale[1][1] == 1 && whole_scale[2][0] == 5);
+    }
+    weft_exec_close(x);
+}
+
+static void several_tensors_are_in_one_plan(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {{"f32[256/x] @x2", "f8e4m3[256] @x2 *f32(128)"},
+                                           {"i32[8/x] @x2", "i32[8] @x2"},
+                                           {"f32[256/x] @x2", "f8e4m3[256] @x2 *f32(128)"},
+                                           {"f8e4m3[256/x] @x2 *f32(128)", "bf16[256] @x2"},
+                                           {"f32[256/x] @x2", "f8e4m3[256/x] @x2 *f32(256)"}};
+    weft_layout *layouts[10];
+    weft_move moves[5];
+    memset(&world, 0, sizeof world);
+    for (int i = 0; i < 10; i++)
+        OK(weft_layout_parse(texts[i / 2][i % 2], &layouts[i]));
+    for (int i = 0; i < 5; i++)
+        moves[i] = (weft_move){i % 2 ? "odd" : "even", layouts[2 * i], layouts[2 * i + 1]};
+    for (int r = 0; r < 2; r++)
+        OK(weft_lower(moves, 5, r, NULL, &world.plan[r]));
+    OK(weft_plan_verify((const weft_plan *const *)world.plan, 2));
+    for (int i = 0; i < 10; i++) /* the plan has references of its own */
+        weft_layout_free(layouts[i]);
+    ranks_run(2, NULL, run_several, &world, NULL);
     free_case();
 }
 
@@ -845,6 +925,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(values_are_scaled_on_the_way),
         cmocka_unit_test(values_come_back),
         cmocka_unit_test(values_and_scales_move_together),
+        cmocka_unit_test(several_tensors_are_in_one_plan),
         cmocka_unit_test(a_rank_that_leaves_ends_the_run),
         cmocka_unit_test(wrong_views_are_refused_on_all_ranks),
         cmocka_unit_test(arrivals_are_refused_where_values_are_multiplied),
