@@ -40,7 +40,7 @@ struct held {
     int64_t revision;         /* of the directory when it was found: what is older says nothing about it */
     bool busy;                /* a thread works with it, without the lock */
     bool alone;               /* the publisher has gone */
-    bool goes;                /* its memory is needed for a publisher that lives */
+    _Atomic bool goes;        /* its memory is needed for a publisher that lives; the thread reads it while busy */
     int64_t asked;            /* goes: since this round */
     int64_t round;            /* of the thread, when it was looked at last */
     struct held_version more[WEFT_BUS_KEEP];
