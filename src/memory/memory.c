@@ -16,8 +16,7 @@
 #define BLOCK 4096 /* bytes of one buffer */
 #define ROW 512    /* bytes of a row from which on it is worth a call */
 #define LEAST 32   /* elements of a row from which on a fold takes it as it is */
-#define PIECE 256  /* bytes of such a row in each of */
-#define SIDE 4     /* rows that are folded side by side */
+#define LINE 64    /* bytes of a cache line */
 #define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
 struct fold {
@@ -33,10 +32,7 @@ struct fold {
     ops_narrow_loop *narrow; /* from native or f32 to `rounds` */
     int rounds;
     float by;  /* what narrow divides or multiplies by */
-    bool rows; /* spans are pieces of rows that all operands have as runs, at these places */
-    unsigned char *to_place;
-    const unsigned char *place[OPS_WAYS];
-    int64_t piece, side; /* elements of a piece; which of the rows that are side by side it is in */
+    bool rows; /* each span is a row that all operands have as a run */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
@@ -63,9 +59,12 @@ static void fold_choose(struct fold *f, int op, int goal)
 static const void *fold_term(struct fold *f, const struct memory_term *term, int dtype, void *buf)
 {
     bool as_is = term->dtype == dtype && dtype != WEFT_BOOL;
-    const void *p = f->rows ? f->place[term - f->terms]
-                            : span_direct(&f->nest, &f->span, term->data, term->stride, weft_dtype_size(term->dtype));
-    if (!p) {
+    const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, weft_dtype_size(term->dtype));
+    if (f->rows) {
+        const uintptr_t next = (uintptr_t)p + (uintptr_t)term->stride[f->nest.of[f->span.cut]];
+        for (size_t i = 0; i < (size_t)f->span.len * weft_dtype_size(term->dtype); i += LINE)
+            __builtin_prefetch((const void *)(next + i), 0, 2);
+    } else if (!p) {
         p = as_is ? buf : f->raw_buf;
         span_gather(&f->nest, &f->span, as_is ? buf : f->raw_buf, term->data, term->stride,
                     weft_dtype_size(term->dtype));
@@ -123,62 +122,15 @@ static bool fold_lies(const struct fold *f, int64_t most)
     return true;
 }
 
-/* Rows that are runs in all operands are cut into pieces. Some rows are folded side by side, piece by piece: memory is
- * not waited for at the beginning of each row. */
-static void fold_rows(struct fold *f, const struct memory_tile *t, unsigned char *dst, int to, int64_t most)
+/* Are there rows that are runs in all operands, and long enough to be folded one by one? */
+static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to, int64_t most)
 {
     int last = f->nest.loops - 1, unit = f->nest.of[last];
-    f->rows = last > 0 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST && f->nest.n[last] <= most &&
-              t->stride[0][unit] == (int64_t)weft_dtype_size(to);
-    f->to_place = dst;
-    f->side = 0;
-    f->piece = most;
-    for (size_t k = 0; k < f->n && f->rows; k++) {
-        int64_t size = (int64_t)weft_dtype_size(f->terms[k].dtype);
-        f->place[k] = f->terms[k].data;
-        f->piece = min64(f->piece, PIECE / size);
-        f->rows = f->terms[k].stride[unit] == size;
-    }
-}
-
-/* Moves all places by turns of a loop. */
-static void fold_step(struct fold *f, const struct memory_tile *t, int loop, int64_t turns)
-{
-    f->to_place += turns * t->stride[0][f->nest.of[loop]];
-    for (size_t k = 0; k < f->n; k++)
-        f->place[k] += turns * f->terms[k].stride[f->nest.of[loop]];
-}
-
-/* The next span. Rows: the same piece of the next row at its side, then the next piece of these rows, then other rows.
- */
-static bool fold_next(struct fold *f, const struct memory_tile *t, int64_t most)
-{
-    const int last = f->nest.loops - 1;
-    const int64_t *n = f->nest.n;
-    int64_t *at = f->span.at;
-    if (!f->rows)
-        return span_next(&f->nest, &f->span, most);
-    if (f->span.len) {
-        const int64_t beside = min64(SIDE, n[last - 1] - at[last - 1]);
-        if (++f->side < beside) {
-            fold_step(f, t, last - 1, 1);
-            return true;
-        }
-        fold_step(f, t, last - 1, 1 - f->side);
-        f->side = 0;
-        fold_step(f, t, last, f->span.len);
-        at[last] += f->span.len;
-        for (int i = last; at[i] == n[i]; i--) {
-            if (!i)
-                return false;
-            fold_step(f, t, i, -n[i]);
-            at[i] = 0;
-            fold_step(f, t, i - 1, i == last ? beside : 1);
-            at[i - 1] += i == last ? beside : 1;
-        }
-    }
-    f->span.len = min64(f->piece, n[last] - at[last]);
-    return true;
+    bool rows = last > 0 && f->n > 1 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST && f->nest.n[last] <= most &&
+                t->stride[0][unit] == (int64_t)weft_dtype_size(to);
+    for (size_t k = 0; k < f->n && rows; k++)
+        rows = f->terms[k].stride[unit] == (int64_t)weft_dtype_size(f->terms[k].dtype);
+    return rows;
 }
 
 static int64_t span_most(const struct memory_term *terms, size_t n, int to, int via, int acc)
@@ -200,14 +152,13 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     struct fold f; /* not zeroed: most of it is buffers */
     if (!span_nest_make(&f.nest, t, terms, n))
         return;
-    f.span = (struct span){0};
     f.terms = terms;
     f.n = n;
     f.acc = acc;
     int stop = via ? via : acc, as = acc, goal = stop != acc ? stop : to;
     fold_choose(&f, op, goal);
     const int64_t fit = span_most(terms, n, to, via, acc);
-    fold_rows(&f, t, dst, to, fit);
+    f.rows = fold_rows(&f, t, to, fit);
     bool scales = f.narrow && div > 1;
     f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
     bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
@@ -221,12 +172,12 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     /* If no buffer is needed, one call of a loop does everything, whatever its length. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
-    int64_t most = at_once ? INT64_MAX : fit;
+    f.span = span_before(&f.nest, at_once ? INT64_MAX : f.rows ? f.nest.n[f.nest.loops - 1] : fit);
     const bool one_nan = f.narrow && op != WEFT_MIN && op != WEFT_MAX;
     const uint64_t mode = one_nan ? ops_nan_begin() : OPS_NAN;
-    while (fold_next(&f, t, most)) {
+    while (span_next(&f.nest, &f.span)) {
         size_t len = (size_t)f.span.len;
-        void *direct = f.rows ? f.to_place : span_direct(&f.nest, &f.span, dst, t->stride[0], size);
+        void *direct = span_direct(&f.nest, &f.span, dst, t->stride[0], size);
         void *out = direct ? direct : f.out_buf, *into;
         const void *value = fold_terms(&f, divides || stops || casts ? f.acc_buf : out, as, lies);
         if (divides) {
@@ -339,7 +290,6 @@ void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int
 {
     unsigned char block[BLOCK];
     struct span_nest nest;
-    struct span span = {0};
     if (!span_nest_make(&nest, t, NULL, 0))
         return;
     size_t size = weft_dtype_size(dtype);
@@ -350,7 +300,8 @@ void memory_fill_identity(const struct memory_tile *t, void *dst, int dtype, int
     /* Zeros are most often asked for, and memset writes them without reading the lines. */
     bool even = size == 1 || !memcmp(block, block + 1, size - 1);
     bool run = nest.loops == 1 && (nest.n[0] == 1 || t->stride[0][nest.of[0]] == (int64_t)size);
-    while (span_next(&nest, &span, even && run ? INT64_MAX : room)) {
+    struct span span = span_before(&nest, even && run ? INT64_MAX : room);
+    while (span_next(&nest, &span)) {
         void *direct = span_direct(&nest, &span, dst, t->stride[0], size);
         if (direct && even)
             memset(direct, block[0], (size_t)span.len * size);

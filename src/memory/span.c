@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "memory/copy.h"
 
 /* Does one turn of tile loop a equal all n turns of loop b, for the written operand and all terms? */
@@ -54,88 +55,56 @@ static int64_t offset(const struct span_nest *nest, const int64_t *at, const int
     return off;
 }
 
-/* Moves turns that ran over the end of a loop to the loop before it. */
-static void carry(const struct span_nest *nest, int64_t *at, int from)
+struct span span_before(const struct span_nest *nest, int64_t most)
 {
-    for (int i = from; i > 0 && at[i] >= nest->n[i]; i--) {
-        at[i - 1] += at[i] / nest->n[i];
-        at[i] %= nest->n[i];
-    }
+    struct span s = {.cut = nest->loops - 1, .inner = 1};
+    while (s.cut > 0 && s.inner * nest->n[s.cut] <= most)
+        s.inner *= nest->n[s.cut--];
+    s.fit = most / s.inner;
+    return s;
 }
 
-static int64_t rows_left(const struct span_nest *nest, const int64_t *at)
+bool span_next(const struct span_nest *nest, struct span *s)
 {
-    int64_t rows = 1, gone = 0;
-    for (int i = 0; i < nest->loops - 1; i++) {
-        rows *= nest->n[i];
-        gone = gone * nest->n[i] + at[i];
+    int i = s->cut;
+    for (s->at[i] += s->turns; s->at[i] == nest->n[i]; s->at[i]++) {
+        if (!i)
+            return false;
+        s->at[i--] = 0;
     }
-    return rows - gone;
-}
-
-bool span_next(const struct span_nest *nest, struct span *s, int64_t most)
-{
-    int last = nest->loops - 1;
-    int64_t row = nest->n[last];
-    s->at[last] += s->len;
-    carry(nest, s->at, last);
-    if (s->at[0] >= nest->n[0])
-        return false;
-    if (last == 0 || row > most / 2) {
-        int64_t left = row - s->at[last];
-        s->len = left < most ? left : most;
-    } else {
-        int64_t left = rows_left(nest, s->at), fit = most / row;
-        s->len = (left < fit ? left : fit) * row;
-    }
+    s->turns = min64(s->fit, nest->n[s->cut] - s->at[s->cut]);
+    s->len = s->turns * s->inner;
     return true;
 }
 
 void *span_direct(const struct span_nest *nest, const struct span *s, const void *base, const int64_t *stride,
                   size_t size)
 {
-    int64_t run = 1, start = 0; /* how far elements are contiguous, and where the span begins in there */
-    for (int i = nest->loops - 1; i >= 0 && stride_of(nest, stride, i) == run * (int64_t)size; i--) {
-        start += s->at[i] * run;
-        run *= nest->n[i];
-    }
-    if (start + s->len > run)
+    int64_t run = (int64_t)size;
+    for (int i = nest->loops - 1; i > s->cut; run *= nest->n[i--])
+        if (stride_of(nest, stride, i) != run)
+            return NULL;
+    if (s->turns > 1 && stride_of(nest, stride, s->cut) != run)
         return NULL;
     return (unsigned char *)(uintptr_t)base + offset(nest, s->at, stride);
 }
 
-/* Copies between the operand and a contiguous buffer, box by box. A box is as many whole inner loops as the span still
- * covers. */
+/* Copies between the operand and a contiguous buffer. */
 static void transfer(const struct span_nest *nest, const struct span *s, unsigned char *base, const int64_t *stride,
                      unsigned char *buf, size_t size, bool scatter)
 {
-    int last = nest->loops - 1;
-    int64_t at[MEMORY_LOOPS], n[MEMORY_LOOPS], far[MEMORY_LOOPS], near[MEMORY_LOOPS], run = 1;
-    for (int i = last; i >= 0; run *= nest->n[i], i--) {
-        at[i] = s->at[i];
-        n[i] = nest->n[i];
-        far[i] = stride_of(nest, stride, i);
-        near[i] = run * (int64_t)size;
+    const int loops = nest->loops - s->cut;
+    int64_t n[MEMORY_LOOPS], far[MEMORY_LOOPS], near[MEMORY_LOOPS], run = (int64_t)size;
+    for (int i = loops - 1; i >= 0; run *= n[i--]) {
+        n[i] = i ? nest->n[s->cut + i] : s->turns;
+        far[i] = stride_of(nest, stride, s->cut + i);
+        near[i] = run;
     }
-    for (int64_t left = s->len; left > 0;) {
-        int i = last;
-        int64_t inner = 1; /* elements of one turn of loop i */
-        for (; i > 0 && at[i] == 0 && left >= inner * nest->n[i]; i--)
-            inner *= nest->n[i];
-        int64_t turns = nest->n[i] - at[i];
-        turns = left / inner < turns ? left / inner : turns;
-        n[i] = turns;
-        unsigned char *p = base + offset(nest, at, stride);
-        if (scatter)
-            copy_nest(last - i + 1, n + i, far + i, near + i, p, buf, size);
-        else
-            copy_nest(last - i + 1, n + i, near + i, far + i, buf, p, size);
-        n[i] = nest->n[i];
-        at[i] += turns;
-        carry(nest, at, i);
-        left -= turns * inner;
-        buf += turns * inner * (int64_t)size;
-    }
+    base += offset(nest, s->at, stride);
+    if (scatter)
+        copy_nest(loops, n, far, near, base, buf, size);
+    else
+        copy_nest(loops, n, near, far, buf, base, size);
 }
 
 void span_gather(const struct span_nest *nest, const struct span *s, void *buf, const void *base, const int64_t *stride,

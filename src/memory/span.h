@@ -16,16 +16,20 @@ struct span_nest {
     int of[MEMORY_LOOPS];
 };
 
+/* Some turns of loop `cut`, with all turns of the loops inside of it. */
 struct span {
     int64_t at[MEMORY_LOOPS]; /* turn of each loop at the first element */
-    int64_t len;              /* elements: part of one innermost loop, or all turns of one or several */
+    int64_t turns, len;       /* of loop `cut`; elements */
+    int cut;
+    int64_t inner, fit; /* elements of a turn of it; how many turns a span has at most */
 };
 
 /* False if the tile has no elements. */
 bool span_nest_make(struct span_nest *nest, const struct memory_tile *t, const struct memory_term *terms, size_t n);
 
-/* The first span has len 0 before the call; false after the last. No span is longer than most. */
-bool span_next(const struct span_nest *nest, struct span *s, int64_t most);
+/* What is before the first span. No span is longer than `most` elements. */
+struct span span_before(const struct span_nest *nest, int64_t most);
+bool span_next(const struct span_nest *nest, struct span *s); /* false after the last */
 
 /* The address of the span's elements if they are contiguous, otherwise NULL. Strides are the tile's. */
 void *span_direct(const struct span_nest *nest, const struct span *s, const void *base, const int64_t *stride,
