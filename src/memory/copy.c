@@ -26,6 +26,9 @@ struct grid {
 #define LINE 64         /* bytes of a cache line */
 #define LONG (32 << 10) /* bytes of a unit for which memcpy is as fast */
 #define FAR 256         /* bytes from one unit to the next that the hardware does not prefetch by itself */
+#define LARGE (1 << 20) /* bytes that are more than the caches of a core keep */
+#define AHEAD 2048      /* bytes that are then prefetched before they are copied, */
+#define CHUNK 256       /* some lines at a time */
 #define GAP 512         /* bytes between two units of which the same holds */
 
 /* Walks the grid, `together` turns at a time. Returns the turns that are done. Across: all rows get their part before
@@ -77,6 +80,33 @@ static int64_t copy_abreast(const struct grid *g, unsigned char *dst, const unsi
     return i;
 }
 
+/* Many units with gaps between them in src, more than the caches keep: each line is prefetched AHEAD bytes of units
+ * before it is copied, whatever their length. There may be no memory at that address. In a function of its own, no
+ * register is spilled to the stack: stores elsewhere end the write streaming of some cores. */
+static __attribute__((noinline)) void copy_far(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const uintptr_t unit = g->unit, step = (uintptr_t)g->sturn;
+    for (int64_t r = 0; r < g->rows; r++) {
+        unsigned char *d = dst + r * g->drow;
+        const unsigned char *s = src + r * g->srow;
+        uintptr_t end = (uintptr_t)s + AHEAD / unit * step + unit, at = end - unit + AHEAD % unit;
+        for (int64_t i = 0; i < g->turns; i++, d += g->dturn, s += g->sturn)
+            for (uintptr_t from = 0, bytes; from < unit; from += bytes) {
+                bytes = unit - from < CHUNK ? unit - from : CHUNK;
+                for (uintptr_t k = 0; k < bytes; k += LINE) {
+                    __builtin_prefetch((const void *)at, 0, 2);
+                    at += LINE;
+                    if (at >= end) {
+                        __builtin_prefetch((const void *)(end - 1), 0, 2); /* a unit may begin within a line */
+                        at = end - unit + step;
+                        end += step;
+                    }
+                }
+                memory_copy_ascending(d + from, s + from, bytes);
+            }
+    }
+}
+
 /* Units of more than 16 bytes, one after the other. If units are far from each other in src, the next ones are
  * prefetched; if they are near, the hardware goes on by itself from the first line of the next one, which is enough for
  * units of several lines. In dst the lines of short units are prefetched, since a line that is not written whole is
@@ -88,6 +118,10 @@ static void copy_each(const struct grid *g, unsigned char *dst, const unsigned c
     const bool far = step >= FAR && step - unit >= (unit < FAR ? GAP / 4 : GAP) && unit < LONG;
     const bool near = !far && step != unit && unit >= FAR && unit < 2048;
     const bool dgaps = g->dturn != unit && unit < FAR;
+    if (far && g->dturn == unit && g->turns * unit >= LARGE) {
+        copy_far(g, dst, src);
+        return;
+    }
     for (int64_t r = 0; r < g->rows; r++) {
         unsigned char *to = dst + r * g->drow;
         const unsigned char *from = src + r * g->srow;
