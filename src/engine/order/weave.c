@@ -33,6 +33,7 @@
 #define ROW 8192        /* bytes of a row: longer ones are cut if there is a loop to cut */
 #define LINE 64         /* bytes of a cache line */
 #define RUN 64          /* bytes in one piece that are worth a turn */
+#define SPARSE 4        /* times the bytes that a turn writes, which may lie between two rows */
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
 
@@ -219,10 +220,30 @@ static bool fills(const weft_exec *x, const struct program *p)
     return written >= room / 2;
 }
 
+/* Do the rows that a turn of all pulls would write lie so far apart that the kernel, which prefetches, copies the
+ * messages faster one by one? This is so with nested block-cyclic layouts, of which each channel has many moves. */
+static bool sparse(const struct program *p)
+{
+    int64_t written = 0, step = 0;
+    for (uint32_t i = 0; i < p->nins; i++) {
+        const struct exec_in *in = &p->ins[i];
+        const struct exec_step *s = in->n && in->woven && !in->pushed ? &p->steps[in->steps[0]] : NULL;
+        if (!s || s->way != &way_pull || !s->nwork)
+            continue;
+        const struct exec_move *m = &p->moves[s->work];
+        int last = m->tile ? m->tile->loops - 1 : 0;
+        if (last < 1 || !is_span(m, last))
+            return false;
+        written += m->tile->n[last] * m->tile->stride[0][last];
+        step = max64(step, m->tile->stride[0][last - 1]);
+    }
+    return written < step / SPARSE;
+}
+
 /* Takes pushes if there are any, and pulls otherwise. A rank that has both leaves its pulls to the pipeline. */
 static void choose(const weft_exec *x, const struct program *p, struct weave *w)
 {
-    bool pulls = fills(x, p);
+    bool pulls = fills(x, p) && !sparse(p);
     for (uint32_t i = 0; i < p->nouts; i++)
         if (p->outs[i].pushed)
             add_channel(w, PLAN_SEND, i);
