@@ -28,12 +28,12 @@ static int32_t most_f32(int32_t most, const float *from, size_t n)
 
 static int32_t most_bf16(const uint16_t *from, size_t n)
 {
-    int16_t most = 0;
+    uint16_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        int16_t u = (int16_t)(from[i] & 0x7fff);
+        const uint16_t u = from[i] & 0x7fff;
         most = u > most ? u : most;
     }
-    return (int32_t)((uint32_t)(uint16_t)most << 16);
+    return (int32_t)((uint32_t)most << 16);
 }
 
 uint32_t scale_most(uint32_t most, const void *from, int dtype, size_t n)

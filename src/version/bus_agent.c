@@ -446,7 +446,8 @@ static const struct catalog_version *version_of(const struct held *h, const stru
  * unless its file was reused. */
 static void follow_publisher(struct held *h, const struct catalog *c)
 {
-    h->alone = h->goes = false;
+    h->alone = false;
+    h->goes = false;
     for (int i = 0; i < h->p.keep; i++) {
         const struct publish_ring *r = &h->p.ring[i];
         bool there = version_of(h, c, i) != NULL;
