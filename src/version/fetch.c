@@ -589,6 +589,8 @@ static int copy_pieces(struct attempt *a)
             err = copy_piece(a, i, &done);
         if (!err)
             err = settle(a, done < i + 1 ? done : i + 1);
+        if (!err && s->cancelled) /* settle hears of it when a piece is staged, and the device may be behind */
+            err = stopped(s);
     }
     if (!err && s->device)
         err = fetch_device_end(s);

@@ -188,7 +188,7 @@ int put_device_prepare(weft_publisher *p, const weft_view *views, const struct p
 
 int put_device_await(const weft_publisher *p, void *stream)
 {
-    struct device *d = p->device ? p->device->device.device : NULL;
+    struct device *d = p->device && p->device->chunks.n ? p->device->device.device : NULL;
     return d ? d->ops->sync(d, stream) : 0;
 }
 

@@ -14,7 +14,8 @@ struct put_device;
 /* Opens the device if some tensors are on one, and makes its work for these views, unless they are those of the last
  * put. Views on several devices are refused. Nothing of the publisher's versions has changed on an error. */
 int put_device_prepare(weft_publisher *p, const weft_view *views, const struct put_tensor *tensors);
-/* Waits for what is in a stream of the caller. */
+/* Waits for what is in a stream of the caller, if a tensor of the prepared put is on the device. Otherwise the stream
+ * need not be one. */
 int put_device_await(const weft_publisher *p, void *stream);
 /* Copies the tensors that are on the device into the snapshot, cast and summed. */
 int put_device_run(weft_publisher *p, struct publish_ring *r);

@@ -14,6 +14,7 @@
 #include "version/random_sides.h"
 #include "version/schema.h"
 #include "version/snapshot.h"
+#include "version/subscribe.h"
 
 static const weft_want latest = {WEFT_WANT_LATEST, 0};
 
@@ -430,6 +431,42 @@ static void on_a_stream(void **state)
     close_one(&x);
 }
 
+/* A fetch that is cancelled begins no further piece, also while the device is at work on the one before. */
+static void cancelled(void **state)
+{
+    (void)state;
+    float values[2] = {1, 2}, into = 0;
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    weft_bus *b = open_bus("cancelled", NULL);
+    weft_layout *l;
+    weft_publisher *p;
+    weft_subscriber *s;
+    weft_epoch_step v;
+    fine(weft_layout_parse("f32[1] @x1", &l));
+    const weft_bus_tensor tensors[2] = {{.name = "a", .layout = l}, {.name = "b", .layout = l}};
+    const weft_view from[2] = {WEFT_VIEW(&values[0], sizeof *values), WEFT_VIEW(&values[1], sizeof *values)};
+    weft_view to[2] = {WEFT_VIEW(device_kit_new(NULL, sizeof into), sizeof into), WEFT_VIEW(&into, sizeof into)};
+    to[0].memory = WEFT_MEMORY_CUDA;
+    o.into = to;
+    o.direct = true;
+    fine(weft_publish(b, "cancelled", tensors, 2, NULL, &p));
+    fine(weft_put(p, 1, from));
+    fine(weft_commit(p, 1, NULL, NULL));
+    fine(weft_subscribe(b, "cancelled", tensors, 2, &o, &s));
+    s->cancelled = true; /* as another thread does it, at the worst time */
+    assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_EINVAL);
+    says("stopped by the caller");
+    assert_true(into == 0);
+    s->cancelled = false;
+    fine(weft_fetch(s, &latest, LONG, &v));
+    assert_true(into == 2);
+    weft_subscriber_close(s);
+    weft_publisher_close(p);
+    weft_layout_free(l);
+    fine(weft_bus_close(b));
+    device_kit_free(to[0].data);
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -510,7 +547,7 @@ static void device_fails(void **state)
     x.view.data = x.host;
     x.view.memory = WEFT_MEMORY_HOST;
     values(&x, 2);
-    fine(weft_put(x.pub, 2, &x.view)); /* from host memory it goes on */
+    fine(weft_put_on(x.pub, 2, &x.view, NULL)); /* from host memory it goes on, and then no stream is awaited */
     fine(weft_commit(x.pub, 2, NULL, NULL));
     fetch_one(hosted, 2);
     compare_one(&x, hosted, 2, false);
@@ -523,6 +560,6 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, device_kit_open, device_kit_close)
     const struct CMUnitTest tests[] = {TEST(random_pairs), TEST(two_versions), TEST(wrong_digest), TEST(on_a_stream),
-                                       TEST(refused),      TEST(partial_sums), TEST(device_fails)};
+                                       TEST(cancelled),    TEST(refused),      TEST(partial_sums), TEST(device_fails)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }
