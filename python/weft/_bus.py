@@ -21,7 +21,7 @@ from ._arrays import Bits, array_at, memory_for, memory_of
 from ._checkpoint import Call, show_bar, stop
 from ._comm import Closing, nanoseconds
 from ._convert import layout_text, mesh_text
-from ._device import device_array, device_number, finish_work, order_of
+from ._device import device_array, device_number, finish_work, order_of, stream_handle
 from ._errors import ArrayError, BusyError, Error, InvalidError, TimeoutError, check, failure, filled, text_of
 from ._exec import views_of
 from ._jax import from_jax, jax_local
@@ -439,18 +439,24 @@ class Publisher(Closing):
         views, keep = views_of(memories)
         return views, (keep, memories)
 
-    def put(self, step: int, arrays: Mapping[str, Any]) -> None:
+    def put(self, step: int, arrays: Mapping[str, Any], stream: Any = None) -> None:
         """Copies this rank's part of every tensor into memory of the bus, and casts it. The arrays are free on return.
 
         Arrays may be on a CUDA device: it casts them, after the work of the stream that they name (PyTorch's current one, CuPy's). Others must be ready.
+        ``stream`` is another one that is to be awaited, or ``"host"``: the arrays are ready.
         """
         views, (_keep, memories) = self._views("put", arrays)
         order = order_of(memories)
-        stream = order.stream() if order is not None else None
-        if stream is None:
+        if isinstance(stream, str) and stream == "host":
+            handle = None
+        elif stream is not None:
+            handle = stream_handle(stream)
+        else:
+            handle = None if order is None else order.stream()
+        if handle is None:
             check(lib.weft_put(self._handle.get(), step, views))
         else:
-            check(lib.weft_put_on(self._handle.get(), step, views, ffi.cast("void *", stream)))
+            check(lib.weft_put_on(self._handle.get(), step, views, ffi.cast("void *", handle)))
 
     @contextmanager
     def lend(self, step: int, arrays: Mapping[str, Any], meta: Any = None, wait: float = 0) -> Iterator[bool]:
@@ -510,11 +516,15 @@ class _Held:
             owner.pins += 1
 
     def __del__(self) -> None:
-        if self.owner.handle._process == os.getpid():
-            finish_work(self.devices)
-            lib.weft_unuse(self.ptr)
-        with self.owner.lock:
-            self.owner.pins -= 1
+        mine = self.owner.handle._process == os.getpid()
+        try:
+            if mine:
+                finish_work(self.devices)
+        finally:  # also if the device has failed: otherwise the next fetch would wait for this pin
+            if mine:
+                lib.weft_unuse(self.ptr)
+            with self.owner.lock:
+                self.owner.pins -= 1
 
 
 class _Owner:
@@ -743,6 +753,8 @@ class Subscriber(Closing):
         self.name, self.rank = name, rank
         self._layouts, self._torch, self._devices, self._comm = which, torch, devices, comm
         self._call = call
+        self._direct = bool(opts.direct)
+        self._written = set(devices.values()) if keep is not None else set()  # devices of arrays into which swap writes, or fetch
         self._fetching: Callable[[], Optional[Fetching]] = lambda: None
         call.names, call.layouts, call.rank, call.torch, call.devices = list(which), which, rank, torch, devices
         self._arg = opts.arg = ffi.new_handle(call)
@@ -810,18 +822,25 @@ class Subscriber(Closing):
         """What the last verify or fetch has found: which bytes come from whom, and on which way."""
         return filled(lambda buf, cap, n: lib.weft_subscriber_explain(self._ptr, False, buf, cap, n)).decode()
 
+    def _finish(self, writes: bool) -> None:
+        """Before the caller's arrays on a device are written: PyTorch's current stream may read them still."""
+        if writes and self._written:
+            finish_work(self._written)
+
     def fetch(self, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Version:
         """Stages a version beside the live one, and checks it; without a timeout, until the bus's deadline.
 
         ``want`` is ``latest``, ``newer`` (than the live version), a step, or ``>=STEP``. The live version can be used meanwhile, by
         other threads, too.
         """
+        self._finish(self._direct)
         return self._await(lambda w, ns, out: lib.weft_fetch(self._ptr, w, ns, out), _want(want), timeout)
 
     def start(self, want: Union[str, int, None] = "latest", timeout: Optional[float] = None) -> Fetching:
         """:meth:`fetch` in the background: ``f = sub.start("newer"); ...; sub.swap(f.wait())``. The progress and arrivals of this subscriber
         are told by the thread that fetches."""
         out = ffi.new("weft_fetching **")
+        self._finish(self._direct)
         check(lib.weft_fetch_start(self._ptr, _want(want), _timeout(timeout, lib.WEFT_DEADLINE), out))
         f = Fetching(self, out[0])
         self._fetching = weakref.ref(f)
@@ -830,6 +849,7 @@ class Subscriber(Closing):
     def swap(self, version: Version, timeout: Optional[float] = None) -> None:
         """Makes the staged version live, on all ranks of the comm or on none."""
         v = ffi.new("weft_epoch_step *", {"epoch": version[0], "step": version[1]})
+        self._finish(not self._direct)
         self._raise(lib.weft_swap(self._ptr, v, _timeout(timeout, lib.WEFT_DEADLINE)))
 
     def use(self) -> Pin:

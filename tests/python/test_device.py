@@ -554,6 +554,45 @@ def test_bus_follows(tmp_path):
     assert alone(rank_main)
 
 
+def test_bus_waits_for_pytorch(tmp_path, monkeypatch):
+    """Before a pin ends, and before given arrays are written. A pin ends also if waiting fails."""
+
+    def rank_main(comm):
+        which, url = "f32[10] @x1", f"file:{tmp_path}/directory"
+        here, seen, raised = comm.empty(which, device="cuda"), [], []
+        monkeypatch.setattr(weft._bus, "finish_work", lambda devices: seen.append(set(devices)))
+        with weft.bus(url) as bus, bus.publish("policy", {"w": which}) as pub:
+            pub.put(1, {"w": np.zeros(10, np.float32)})
+            pub.commit(1)
+            for opts, expected in (({"into": {"w": here}}, [1]), ({"into": {"w": here}, "direct": True}, [0]), ({"device": "cuda"}, [])):
+                with bus.subscribe("policy", {"w": which}, **opts) as sub:
+                    calls = []
+                    for call in (lambda: sub.fetch(), lambda: sub.swap((1, 1))):
+                        seen.clear()
+                        call()
+                        calls.append({0} in seen)
+                    assert [i for i, waited in enumerate(calls) if waited] == expected
+                    seen.clear()
+                    with sub.use():
+                        assert seen == []
+                    assert seen == [{0}]
+
+            def fail(devices):
+                raise RuntimeError("the device has failed")
+
+            monkeypatch.setattr(weft._bus, "finish_work", fail)
+            monkeypatch.setattr(sys, "unraisablehook", lambda what: raised.append(what.exc_value))
+            sub = bus.subscribe("policy", {"w": which}, device="cuda")
+            sub.swap(sub.fetch())
+            with sub.use():
+                pass
+            assert len(raised) == 1
+            sub.close()  # it would be refused with a pin
+        return True
+
+    assert alone(rank_main)
+
+
 def test_bus_puts_after_the_stream_of_an_interface(tmp_path):
     """What a late stream writes is put."""
 
@@ -571,6 +610,12 @@ def test_bus_puts_after_the_stream_of_an_interface(tmp_path):
                 sub.swap(sub.fetch("newer"))
                 with sub.use() as w:
                     assert np.array_equal(w["w"], values)
+            two = {"a": Interface(here, stream=stream), "b": Interface(here, stream=streams.new())}
+            with bus.publish("two", {"a": which, "b": which}) as pair:
+                with pytest.raises(weft.ArrayError, match="give stream= the one that waits"):
+                    pair.put(1, two)
+                pair.put(1, two, stream=stream)
+                pair.put(2, two, stream="host")
         return True
 
     assert alone(rank_main)
