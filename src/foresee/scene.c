@@ -166,6 +166,13 @@ static int text_of(const weft_layout *l, char **out, struct failure *why)
     return CLI_OK;
 }
 
+/* Do plans have another tensor behind that of the move, with its scales? */
+static bool has_scales(const weft_move *m)
+{
+    weft_layout_desc a = WEFT_LAYOUT_DESC_INIT, b = WEFT_LAYOUT_DESC_INIT;
+    return !weft_layout_describe(m->src, &a) && !weft_layout_describe(m->dst, &b) && (a.scale || b.scale);
+}
+
 static int add_plan(struct scene *s, const weft_plan *p, struct failure *why)
 {
     int code = CLI_OK;
@@ -173,9 +180,7 @@ static int add_plan(struct scene *s, const weft_plan *p, struct failure *why)
         weft_move m;
         char *src = NULL, *dst = NULL;
         weft_plan_tensor(p, i, &m);
-        weft_layout_desc a = WEFT_LAYOUT_DESC_INIT, b = WEFT_LAYOUT_DESC_INIT;
-        if (!weft_layout_describe(m.src, &a) && !weft_layout_describe(m.dst, &b) && (a.scale || b.scale))
-            i++; /* the next tensor has its scales, which come by themselves */
+        i += has_scales(&m); /* the scales come by themselves */
         code = text_of(m.src, &src, why);
         if (!code)
             code = text_of(m.dst, &dst, why);
@@ -270,21 +275,46 @@ static int lower_one(const struct scene *s, int rank, const weft_lower_opts *opt
                : CLI_OK;
 }
 
+/* How often each tensor of a plan counts in each round, round by round. */
+static int cut_rounds(const struct scene *s, int rounds, int **out, struct failure *why)
+{
+    size_t n = s->times.n, tensors = n;
+    for (size_t i = 0; i < n; i++)
+        tensors += has_scales(&s->moves.v[i]);
+    double *pace = malloc((n + 1) * sizeof *pace);
+    int *part = *out = malloc(((size_t)rounds * tensors + 1) * sizeof *part);
+    int code = pace && part ? paces(s, pace, why) : no_memory(why);
+    for (int k = 0; k < rounds && !code; k++)
+        for (size_t i = 0; i < n; i++) {
+            *part =
+                before_round(s->times.v[i], pace[i], k + 1, rounds) - before_round(s->times.v[i], pace[i], k, rounds);
+            part++;
+            if (has_scales(&s->moves.v[i])) {
+                *part = part[-1];
+                part++;
+            }
+        }
+    free(pace);
+    return code;
+}
+
 /* How many rounds: as many as the busiest channel would have messages that others wait for, by a sample of the ranks;
  * SCENE_ROUNDS at most. */
 static int rounds_of(const struct scene *s, const struct links *l, const weft_lower_opts *opts, int *rounds,
                      struct failure *why)
 {
     struct graph g;
-    int code = graph_open(&g, l, why), step = s->world > SAMPLE ? s->world / SAMPLE : 1;
+    int *times = NULL, code = graph_open(&g, l, why), step = s->world > SAMPLE ? s->world / SAMPLE : 1;
     double most = 0, bucket = 1;
     *rounds = 1;
+    if (!code)
+        code = cut_rounds(s, 1, &times, why);
     for (int r = 0; r < s->world && !code; r += step) {
         weft_plan *p = NULL;
         code = lower_one(s, r, opts, &p, why);
         if (!code) {
             bucket = (double)p->bucket;
-            code = graph_add(&g, p, s->times.v, 1, why);
+            code = graph_add(&g, p, times, 1, why);
         }
         weft_plan_free(p);
     }
@@ -296,22 +326,8 @@ static int rounds_of(const struct scene *s, const struct links *l, const weft_lo
     }
     while (*rounds < SCENE_ROUNDS && (double)*rounds * bucket < most)
         ++*rounds;
+    free(times);
     graph_free(&g);
-    return code;
-}
-
-/* How often each tensor counts in each round, round by round. */
-static int cut_rounds(const struct scene *s, int rounds, int **out, struct failure *why)
-{
-    size_t n = s->times.n;
-    double *pace = malloc((n + 1) * sizeof *pace);
-    int *part = *out = malloc(((size_t)rounds * n + 1) * sizeof *part);
-    int code = pace && part ? paces(s, pace, why) : no_memory(why);
-    for (int k = 0; k < rounds && !code; k++)
-        for (size_t i = 0; i < n; i++)
-            part[(size_t)k * n + i] =
-                before_round(s->times.v[i], pace[i], k + 1, rounds) - before_round(s->times.v[i], pace[i], k, rounds);
-    free(pace);
     return code;
 }
 

@@ -87,6 +87,32 @@ static void tensors_that_are_alike_count_as_often_as_they_occur(void **state)
     free(text);
 }
 
+/* Plans have the scales of a tensor as another one behind it. */
+static void tensors_with_scales_count_as_often_as_they_occur(void **state)
+{
+    (void)state;
+    struct failure why;
+    struct scene s[2] = {{.apart = false}, {.apart = true}};
+    struct scene_how how = how_of("plain");
+    struct scene_run r[2];
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 7; i++) {
+            assert_int_equal(scene_add(&s[k], "bf16[512/x,512] @x4", "f8e4m3[512,512/x] @x4=4..7 *f32(128,128)", &why),
+                             CLI_OK);
+            assert_int_equal(scene_add(&s[k], "f32[100/x] @x4", "f32[100] @x4=4..7", &why), CLI_OK);
+        }
+        assert_int_equal(scene_add(&s[k], "f32[64] @x1", "f32[64] @x1=3", &why), CLI_OK);
+        simulate(&s[k], &how, &r[k]);
+    }
+    assert_int_equal(s[0].moves.n, 3);
+    assert_int_equal(r[0].graph.bytes, r[1].graph.bytes);
+    assert_int_equal(r[0].graph.copied, r[1].graph.copied);
+    for (int k = 0; k < 2; k++) {
+        scene_run_free(&r[k]);
+        scene_free(&s[k]);
+    }
+}
+
 /* Four sources, of which one has less to send, and eight replicas that pass on what they get: the rounds of joined
  * tensors come as the tensors themselves would. */
 static void joined_tensors_of_unequal_sources_take_as_long_as_apart(void **state)
@@ -376,6 +402,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_that_are_alike_count_as_often_as_they_occur),
+        cmocka_unit_test(tensors_with_scales_count_as_often_as_they_occur),
         cmocka_unit_test(joined_tensors_of_unequal_sources_take_as_long_as_apart),
         cmocka_unit_test(joining_early_changes_nothing),
         cmocka_unit_test(wrong_tables_are_refused),
