@@ -102,7 +102,11 @@ static int hosts_for(const struct machine_file *m, int ranks)
 
 static int place(const struct bus_scene_how *how, struct bus_scene_run *r, struct failure *why)
 {
-    int each = hosts_for(&how->machine, r->readers), world = r->publishers + how->subscribers * r->readers;
+    const int64_t all = r->publishers + (int64_t)how->subscribers * r->readers;
+    if (all > BUS_SCENE_RANKS)
+        return failure_set(why, CLI_BAD, "%d ranks and %d jobs of %d ranks are too many: at most %d ranks are possible",
+                           r->publishers, how->subscribers, r->readers, BUS_SCENE_RANKS);
+    int each = hosts_for(&how->machine, r->readers), world = (int)all;
     int64_t per = how->machine.ranks_per_host;
     r->publisher_hosts = hosts_for(&how->machine, r->publishers);
     r->hosts = how->subscribers * each;

@@ -14,8 +14,9 @@
 #include "foresee/scene.h"
 #include "tool/json_write.h"
 
-#define BUS_SCENE_BLOCKS 8192 /* that are simulated, about */
-#define BUS_SCENE_HOSTS 4096  /* most subscribers */
+#define BUS_SCENE_BLOCKS 8192     /* that are simulated, about */
+#define BUS_SCENE_HOSTS 4096      /* most subscribers */
+#define BUS_SCENE_RANKS (1 << 20) /* most ranks, all together */
 
 struct bus_scene_how {
     struct machine_file machine;

@@ -146,6 +146,24 @@ static void it_is_the_same_each_time_and_folds_are_refused(void **state)
     scene_free(&folds);
 }
 
+/* Jobs and ranks that are within their limits may be too many together. */
+static void too_many_ranks_are_refused(void **state)
+{
+    (void)state;
+    struct bus_scene_run r;
+    struct failure why;
+    static const char *const dst[] = {"f32[1048576/x] @x524288=1..524288", "f32[1048576/x] @x1048575=1..1048575"};
+    for (int i = 0; i < 2; i++) {
+        struct scene s = {0};
+        struct bus_scene_how how = {.subscribers = BUS_SCENE_HOSTS, .changed = -1};
+        add(&s, "f32[1048576] @x1", dst[i]);
+        assert_int_equal(machine_file_open("plain", &how.machine, &why), CLI_OK);
+        assert_int_equal(bus_scene_simulate(&s, &how, &r, &why), CLI_BAD);
+        assert_non_null(strstr(why.text, "at most"));
+        scene_free(&s);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -153,6 +171,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(deltas_scale_the_bytes),
         cmocka_unit_test(blocks_that_nobody_needs_stay),
         cmocka_unit_test(it_is_the_same_each_time_and_folds_are_refused),
+        cmocka_unit_test(too_many_ranks_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
