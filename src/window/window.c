@@ -322,8 +322,8 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
         vote.digest = w->remote->digest;
     trace_clock_listen(c);
     err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
-    const uint64_t made = meeting;
     if (!err) {
+        w->task.id = meeting; /* of its track: ranks of other hosts may put before this rank has left the meetings */
         err = connect_ranks(w, meeting);
         trace_clock_align(c);
         vote = (struct core_vote){.call = COMM_WINDOW_DONE, .object = meeting, .code = err};
@@ -333,7 +333,7 @@ static int create(weft_comm *c, const weft_buffer *buffers, size_t n, int signal
         discard(w);
         return err;
     }
-    window_trace_open(w, made);
+    window_trace_open(w);
     comm_hold(c);
     *out = w;
     return 0;

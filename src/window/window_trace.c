@@ -189,12 +189,11 @@ int window_trace_make(weft_window *w)
     return 0;
 }
 
-void window_trace_open(weft_window *w, uint64_t meeting)
+void window_trace_open(weft_window *w)
 {
     if (!w->trace)
         return;
     w->task.ops = &window_task;
-    w->task.id = meeting;
     comm_task_list(w->comm, &w->task);
 }
 

@@ -10,8 +10,8 @@
 
 /* Before the meetings, with the arena of the window. A comm without a trace has none of it. */
 int window_trace_make(weft_window *w);
-void window_trace_open(weft_window *w, uint64_t meeting); /* the window is there: its track is that of this meeting */
-void window_trace_close(weft_window *w);                  /* writes the rest; nothing is recorded afterwards */
+void window_trace_open(weft_window *w);  /* the window is there, and w->task.id is the number of its track */
+void window_trace_close(weft_window *w); /* writes the rest; nothing is recorded afterwards */
 
 /* The time at which a call begins, for the calls below. They do nothing for a window without a trace. */
 static inline int64_t window_trace_begin(const weft_window *w)
