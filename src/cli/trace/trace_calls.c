@@ -34,6 +34,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* A file may say anything: what is too much is the largest number. */
+static int64_t sum(int64_t a, int64_t b)
+{
+    return b > 0 && a > INT64_MAX - b ? INT64_MAX : b < 0 && a < INT64_MIN - b ? INT64_MIN : a + b;
+}
+
 static void count(struct trace_calls *c, const struct item *i)
 {
     const struct trace_files *t = i->t;
@@ -43,13 +49,13 @@ static void count(struct trace_calls *c, const struct item *i)
     bool barrier = trace_files_is(t, s, "barrier"), wait = trace_files_is(t, s, "wait");
     c->puts += put;
     c->messages += sent;
-    c->bytes += put || sent ? trace_files_int(t, s, "bytes", 0) : 0;
+    c->bytes = sum(c->bytes, put || sent ? trace_files_int(t, s, "bytes", 0) : 0);
     /* A call whose notify is done later has a second event, which says of whom it is. */
     c->notifies += trace_files_is(t, s, "notify") && trace_files_int(t, s, "of", -1) < 0;
     c->arrived += !c->exchange && trace_files_is(t, s, "receive");
     c->barriers += barrier;
     c->waits += wait;
-    c->waited += wait || barrier ? s->ns : 0;
+    c->waited = sum(c->waited, wait || barrier ? s->ns : 0);
 }
 
 /* Rounds of which all ranks have a slice. The items are sorted by round. */
