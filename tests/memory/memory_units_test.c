@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "memory/line.h"
@@ -42,6 +43,35 @@ static void copied_units_match_memcpy(void **state)
         for (int64_t i = 0; i < n; i++)
             memcpy(to[1] + i * step[0], from + i * step[1], (size_t)unit);
         assert_memory_equal(dst, want, ROOM);
+    }
+}
+
+/* More units with gaps in src than the caches keep, up or down, in two rows: dst is dense in each. */
+static void many_far_units_match_memcpy(void **state)
+{
+    (void)state;
+    static const int64_t units[] = {17, 63, 100, 128, 255, 257, 320, 700, 2047, 2048, 2049, 5000, 32767};
+    for (size_t i = 0; i < 2 * (sizeof units / sizeof *units); i++) {
+        const int64_t unit = units[i / 2], step = unit + (unit < 256 ? 256 : 512) + upto(100), n = (1 << 20) / unit + 1;
+        const int64_t row[2] = {n * unit + upto(70), n * step};
+        const bool down = i % 2;
+        struct memory_tile t = {3, {2, n, unit}, {{row[0], unit, 1}, {row[1], down ? -step : step, 1}}};
+        const size_t bytes = (size_t)(row[0] + n * unit);
+        unsigned char *src = malloc((size_t)(2 * row[1])), *dst = malloc(bytes), *want = malloc(bytes);
+        assert_true(src && dst && want);
+        for (int64_t k = 0; k < 2 * row[1]; k++)
+            src[k] = (unsigned char)(k ^ k >> 8 ^ k >> 16);
+        memset(dst, 0x5a, bytes);
+        memset(want, 0x5a, bytes);
+        const unsigned char *from = down ? src + (n - 1) * step : src;
+        for (int64_t k = 0; k < 2 * n; k++)
+            memcpy(want + k / n * row[0] + k % n * unit, from + k / n * row[1] + k % n * t.stride[1][1], (size_t)unit);
+        memory_copy(&t, dst, WEFT_U8, from, WEFT_U8);
+        if (memcmp(dst, want, bytes) != 0)
+            fail_msg("units of %d bytes, %d apart", (int)unit, (int)t.stride[1][1]);
+        free(src);
+        free(dst);
+        free(want);
     }
 }
 
@@ -95,6 +125,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copied_units_match_memcpy),
+        cmocka_unit_test(many_far_units_match_memcpy),
         cmocka_unit_test(nontemporal_copies_match_memcpy),
         cmocka_unit_test(copied_lines_match_memcpy),
     };
