@@ -4,7 +4,7 @@
  *   PUT, PUT_ADD       bytes              buffer
  *   NOTIFY             value of           the signal    0: the call; otherwise the rank that asked for it, + 1
  *   WAIT               value of           the signal
- *   BARRIER            barriers so far                  ranks it was with; 0: all
+ *   BARRIER            barriers so far                  ranks that it was of, this one among them; 0: all
  *   SEND, RECEIVE      the operation      remote_kind   bytes: a piece of a put has at most 4 MiB
  */
 #include "window/window_trace.h"
@@ -98,7 +98,7 @@ void window_trace_barrier(weft_window *w, int64_t begun, int n, bool failed)
     if (w->trace)
         record_call(w, begun,
                     (struct trace_event){.run = w->generation,
-                                         .message = n < 0 ? 0 : (uint32_t)n,
+                                         .message = (uint32_t)(n + 1),
                                          .peer = TRACE_NOBODY,
                                          .event = EVENT_BARRIER,
                                          .failed = failed});
@@ -158,8 +158,7 @@ static void put_text(const struct comm_task *task, const struct trace_event *e, 
             text_printf(t, ", \"of\": %d", flight_text_rank(w->comm, (int)e->message - 1));
         break;
     case EVENT_BARRIER:
-        text_printf(t, ", \"with\": %d, \"barriers\": %" PRIu64, e->message ? (int)e->message + 1 : w->comm->size,
-                    e->run);
+        text_printf(t, ", \"with\": %d, \"barriers\": %" PRIu64, e->message ? (int)e->message : w->comm->size, e->run);
         break;
     default:
         text_printf(t, ", \"message\": %" PRIu64 ", \"bytes\": %" PRIu32 ", \"call\": \"%s\"", e->run, e->message,
