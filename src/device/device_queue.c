@@ -79,8 +79,12 @@ int device_queue_close(struct device_queue *q)
         return 0;
     q->count = (bytes + 15) / 16 * 16;
     q->memory = q->device->ops->alloc(q->device, q->count + 16 + q->bytes);
-    if (!q->memory)
-        return error_set(WEFT_ENOMEM, "no memory on device %d for a table of %zu bytes", q->device->number, bytes);
+    if (!q->memory) {
+        err = q->device->ops->health(q->device); /* one that has failed has no memory, either */
+        return err ? err
+                   : error_set(WEFT_ENOMEM, "no memory on device %d for a table of %zu bytes", q->device->number,
+                               bytes);
+    }
     return copy_in(q, image, bytes);
 }
 

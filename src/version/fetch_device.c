@@ -44,8 +44,7 @@ struct work_table {
 struct fetch_device {
     struct bus_device device;
     struct work_table tables[2]; /* of the buffers */
-    struct device_queue *write;  /* into the caller's arrays */
-    const void *write_from;
+    struct device_queue *write;  /* from the buffers, which have the same memory then, into the caller's arrays */
     /* the fetch that runs: */
     struct work_table *now;
     size_t begun, loaded; /* chunks */
@@ -228,6 +227,49 @@ static int make_table(weft_subscriber *s, struct work_table *t, const struct sub
     return err ? err : device_queue_close(t->queue);
 }
 
+/* ---- the caller's arrays ---- */
+
+static int add_array(const weft_subscriber *s, size_t i, const struct subscribe_buffer *from)
+{
+    struct device_queue *q = s->device->write;
+    const weft_layout *l = s->mine->v[i].layout;
+    int64_t size = (int64_t)weft_dtype_size(l->dtype), bytes = s->part.v[i].bytes;
+    struct memory_tile tile = {.loops = 1, .n = {bytes / size}, .stride = {{size}, {size}}};
+    struct bus_device_move m = {
+        .tile = &tile,
+        .base = {(uint64_t)(uintptr_t)s->into[i], (uint64_t)(uintptr_t)subscribe_place(s, from, i)},
+        .dtype = {(int)l->dtype, (int)l->dtype},
+        .cut = 1,
+        .hi = bytes};
+    int err = 0;
+    if (!l->boxes)
+        return bus_device_add(q, 0, &m);
+    for (struct packed_walk w = packed_begin(l, s->rank); !err && packed_next(&w);) {
+        tile = packed_tile(&w, 1, size, size);
+        m.at[0] = w.loose * size;
+        m.at[1] = w.packed * size;
+        err = bus_device_add(q, 0, &m);
+    }
+    return err;
+}
+
+/* The work of fetch_device_write. It is made before a version is staged, so that swap needs no memory. */
+static int make_write(weft_subscriber *s, const struct subscribe_buffer *from)
+{
+    struct fetch_device *f = s->device;
+    int err = device_queue_new(f->device.device, &f->write);
+    for (size_t i = 0; i < s->mine->n && !err; i++)
+        if (s->part.v[i].bytes && s->there[i])
+            err = add_array(s, i, from);
+    if (!err)
+        err = device_queue_close(f->write);
+    if (err) {
+        device_queue_free(f->write);
+        f->write = NULL;
+    }
+    return err;
+}
+
 /* ---- a fetch ---- */
 
 int fetch_device_begin(weft_subscriber *s, const struct subscribe_buffer *to, const int *rank,
@@ -239,6 +281,8 @@ int fetch_device_begin(weft_subscriber *s, const struct subscribe_buffer *to, co
     if (!t->queue || t->n != s->plan.n || t->sums != sums || t->base != to->there ||
         memcmp(t->rank, rank, t->n * sizeof *rank))
         err = make_table(s, t, to, rank, places, sums);
+    if (!err && s->into && !s->direct && !f->write)
+        err = make_write(s, to);
     if (err)
         drop_table(f, t);
     f->now = t;
@@ -350,52 +394,10 @@ const uint64_t *fetch_device_sums(const struct fetch_device *f, size_t piece)
     return f->now->told + f->now->pieces[piece].sum;
 }
 
-/* ---- the caller's arrays ---- */
-
-static int add_array(const weft_subscriber *s, size_t i, const struct subscribe_buffer *from)
-{
-    struct device_queue *q = s->device->write;
-    const weft_layout *l = s->mine->v[i].layout;
-    int64_t size = (int64_t)weft_dtype_size(l->dtype), bytes = s->part.v[i].bytes;
-    struct memory_tile tile = {.loops = 1, .n = {bytes / size}, .stride = {{size}, {size}}};
-    struct bus_device_move m = {
-        .tile = &tile,
-        .base = {(uint64_t)(uintptr_t)s->into[i], (uint64_t)(uintptr_t)subscribe_place(s, from, i)},
-        .dtype = {(int)l->dtype, (int)l->dtype},
-        .cut = 1,
-        .hi = bytes};
-    int err = 0;
-    if (!l->boxes)
-        return bus_device_add(q, 0, &m);
-    for (struct packed_walk w = packed_begin(l, s->rank); !err && packed_next(&w);) {
-        tile = packed_tile(&w, 1, size, size);
-        m.at[0] = w.loose * size;
-        m.at[1] = w.packed * size;
-        err = bus_device_add(q, 0, &m);
-    }
-    return err;
-}
-
-int fetch_device_write(weft_subscriber *s, const struct subscribe_buffer *from)
+int fetch_device_write(weft_subscriber *s)
 {
     struct fetch_device *f = s->device;
-    int err = 0;
-    if (!f->write || f->write_from != from->there) {
-        device_queue_free(f->write);
-        err = device_queue_new(f->device.device, &f->write);
-        for (size_t i = 0; i < s->mine->n && !err; i++)
-            if (s->part.v[i].bytes && s->there[i])
-                err = add_array(s, i, from);
-        if (!err)
-            err = device_queue_close(f->write);
-        f->write_from = from->there;
-    }
-    if (err) {
-        device_queue_free(f->write);
-        f->write = NULL;
-        return err;
-    }
-    err = device_queue_run(f->write, f->device.lane[0].stream, NULL);
+    int err = device_queue_run(f->write, f->device.lane[0].stream, NULL);
     int failed = bus_device_rest(&f->device);
     return err ? err : failed;
 }

@@ -27,6 +27,6 @@ void fetch_device_stop(struct fetch_device *f);
 /* The sums of the blocks of a piece that is loaded, in the order of its runs. */
 const uint64_t *fetch_device_sums(const struct fetch_device *f, size_t piece);
 
-/* Copies a staged version into the caller's arrays, as far as they are on the device. */
-int fetch_device_write(weft_subscriber *s, const struct subscribe_buffer *from);
+/* Copies the staged version into the caller's arrays, as far as they are on the device. */
+int fetch_device_write(weft_subscriber *s);
 #endif

@@ -143,7 +143,7 @@ static int write_arrays(weft_subscriber *s, const struct subscribe_buffer *b)
         else
             memcpy(s->into[i], from, (size_t)s->part.v[i].bytes);
     }
-    return s->device ? fetch_device_write(s, b) : 0;
+    return s->device ? fetch_device_write(s) : 0;
 }
 
 static int change(weft_subscriber *s, enum outcome o, const char *why)

@@ -431,6 +431,33 @@ static void on_a_stream(void **state)
     close_one(&x);
 }
 
+/* When all ranks have decided to swap, none can fail for lack of memory. */
+static void swap_takes_no_memory(void **state)
+{
+    (void)state;
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    struct sim_use before, after;
+    struct one x;
+    weft_epoch_step v;
+    if (!device_kit_simulated())
+        skip();
+    open_one(&x, NULL);
+    weft_view into = x.view;
+    into.data = device_kit_new(NULL, into.bytes);
+    o.into = &into;
+    weft_subscriber *s = subscribe_one(&x, &o);
+    commit_one(&x, 1);
+    fine(weft_fetch(s, &latest, LONG, &v));
+    simulated_calls()->use(device, &before);
+    fine(weft_swap(s, &v, LONG));
+    simulated_calls()->use(device, &after);
+    assert_int_equal(after.allocations, before.allocations);
+    compare_one(&x, s, 1, true);
+    weft_subscriber_close(s);
+    device_kit_free(into.data);
+    close_one(&x);
+}
+
 /* A fetch that is cancelled begins no further piece, also while the device is at work on the one before. */
 static void cancelled(void **state)
 {
@@ -535,13 +562,25 @@ static void device_fails(void **state)
     open_one(&x, NULL);
     o.memory = WEFT_MEMORY_CUDA;
     weft_subscriber *s = subscribe_one(&x, &o), *hosted = subscribe_one(&x, NULL);
+    weft_view into = x.view;
+    weft_pin *pin;
+    into.data = device_kit_new(NULL, into.bytes);
+    o.memory = WEFT_MEMORY_HOST;
+    o.into = &into;
+    weft_subscriber *given = subscribe_one(&x, &o);
     commit_one(&x, 1);
     fetch_one(s, 1);
+    fine(weft_fetch(given, &latest, LONG, &v));
     simulated_calls()->crash(device, "it burns");
     assert_int_equal(weft_put(x.pub, 2, &x.view), WEFT_ETRANSPORT);
     says("it burns");
     assert_int_equal(weft_fetch(s, &latest, LONG, &v), WEFT_ETRANSPORT);
     says("it burns");
+    assert_int_equal(weft_put(x.pub, 2, &into), WEFT_ETRANSPORT); /* an array that was not put before */
+    says("it burns");
+    assert_int_equal(weft_swap(given, &v, LONG), WEFT_ETRANSPORT);
+    says("it burns");
+    assert_int_equal(weft_use(given, &pin), WEFT_EBUSY); /* nobody takes what is in the array for the version */
     fetch_one(hosted, 1);
     compare_one(&x, hosted, 1, false);
     x.view.data = x.host;
@@ -553,13 +592,16 @@ static void device_fails(void **state)
     compare_one(&x, hosted, 2, false);
     weft_subscriber_close(s);
     weft_subscriber_close(hosted);
+    weft_subscriber_close(given);
+    device_kit_free(into.data);
     close_one(&x);
 }
 
 int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, device_kit_open, device_kit_close)
-    const struct CMUnitTest tests[] = {TEST(random_pairs), TEST(two_versions), TEST(wrong_digest), TEST(on_a_stream),
-                                       TEST(cancelled),    TEST(refused),      TEST(partial_sums), TEST(device_fails)};
+    const struct CMUnitTest tests[] = {TEST(random_pairs), TEST(two_versions),         TEST(wrong_digest),
+                                       TEST(on_a_stream),  TEST(swap_takes_no_memory), TEST(cancelled),
+                                       TEST(refused),      TEST(partial_sums),         TEST(device_fails)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }
