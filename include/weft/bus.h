@@ -25,7 +25,8 @@
  * Arrays may be in memory of a CUDA device, on either side: those that are put (weft_view says where they are), those
  * of `into`, and the memory of a subscriber's versions. A rank uses one device. Snapshots are in host memory; casts and
  * digests are computed on the device. Work of the caller that is under way on arrays of the device is not known to
- * weft: it must have ended before weft_put (weft_put_on waits for a stream), and before weft_unuse and weft_swap.
+ * weft: it must have ended before weft_put (weft_put_on waits for a stream), before weft_unuse and weft_swap, before
+ * `arrived` returns, and with `direct` before weft_fetch.
  *
  * Threads. A bus may be used by several threads at once. A publisher belongs to one thread at a time. Of a subscriber
  * one thread at a time may call verify, explain, fetch, swap and close; other threads may call weft_use and weft_unuse
@@ -254,7 +255,8 @@ WEFT_API void weft_fetching_cancel(weft_fetching *f);
 WEFT_API void weft_fetching_free(weft_fetching *f);
 /* Makes the staged version live, on all ranks of the comm or on none. WEFT_EINVAL: v is not the one that is staged.
  * After an error that comes before the decision the old version stays live. If this rank cannot learn the decision, it
- * is WEFT_EPEER, and weft_use is refused until a later swap or the next subscription. */
+ * is WEFT_EPEER, and weft_use is refused until a later swap or the next subscription. WEFT_ETRANSPORT: the device of
+ * `into` has failed. If that was behind the decision, the version is live, and weft_use is refused on this rank. */
 WEFT_API int weft_swap(weft_subscriber *s, const weft_epoch_step *v, int64_t timeout_ns);
 /* Pins the live version: its memory does not change until weft_unuse. WEFT_EINVAL: no version is live yet. Any thread
  * may call both. */

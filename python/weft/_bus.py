@@ -619,6 +619,8 @@ def weft_python_arrived(arg: Any, version: Any, i: int, data: Any, size: int) ->
         shape = (size // _dtypes.size_of(which.dtype),) if which._desc.boxes else which.local(call.rank).shape
         array = _array(call, data, which.dtype, shape, call.torch, call.devices.get(name))
         call.tell(call.arrived, _version(version), name, array)
+        if name in call.devices:  # the array is for this call only, and so is what the callback has put on a stream
+            finish_work({call.devices[name]})
     return 0
 
 

@@ -555,7 +555,7 @@ def test_bus_follows(tmp_path):
 
 
 def test_bus_waits_for_pytorch(tmp_path, monkeypatch):
-    """Before a pin ends, and before given arrays are written. A pin ends also if waiting fails."""
+    """Before a pin ends, before given arrays are written, and when an array has arrived. A pin ends also if waiting fails."""
 
     def rank_main(comm):
         which, url = "f32[10] @x1", f"file:{tmp_path}/directory"
@@ -564,7 +564,12 @@ def test_bus_waits_for_pytorch(tmp_path, monkeypatch):
         with weft.bus(url) as bus, bus.publish("policy", {"w": which}) as pub:
             pub.put(1, {"w": np.zeros(10, np.float32)})
             pub.commit(1)
-            for opts, expected in (({"into": {"w": here}}, [1]), ({"into": {"w": here}, "direct": True}, [0]), ({"device": "cuda"}, [])):
+            for opts, expected in (
+                ({"into": {"w": here}}, [1]),
+                ({"into": {"w": here}, "direct": True}, [0]),
+                ({"device": "cuda"}, []),
+                ({"device": "cuda", "arrived": lambda *_: None}, [0]),
+            ):
                 with bus.subscribe("policy", {"w": which}, **opts) as sub:
                     calls = []
                     for call in (lambda: sub.fetch(), lambda: sub.swap((1, 1))):
