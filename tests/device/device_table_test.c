@@ -174,6 +174,54 @@ static void replicas_are_read_once(void **state)
     }
 }
 
+/* Rows at any address that several destinations get from the same source or from neighbours, whole or in pieces:
+ * however works are joined, each destination has its rows and nothing else. */
+static void joined_copies_match_memcpy(void **state)
+{
+    (void)state;
+    enum { ROOM = 4000, PLACES = 12 };
+    static _Alignas(64) unsigned char in[2 * ROOM], out[PLACES][ROOM], want[PLACES][ROOM];
+    for (int round = 0; round < 600; round++) {
+        nests_seed = (uint64_t)round * 77 + 5;
+        const int64_t of = nests_below(2) ? 16 : nests_below(2) ? 4 : 1; /* all addresses are multiples of this */
+        const int64_t rows = 1 + nests_below(8), run = of * (1 + nests_below(ROOM / 2 / rows / of));
+        const int64_t step[2] = {run + of * nests_below(2) * nests_below(4),
+                                 run + of * nests_below(2) * nests_below(4)};
+        const int64_t ds[2] = {step[0], 1}, ss[2] = {step[1], 1}, begin = of * nests_below(20);
+        const bool neighbours = nests_below(2), aligned = nests_below(2);
+        struct device_table *t = device_table_new();
+        assert_non_null(t);
+        for (size_t i = 0; i < sizeof in; i++)
+            in[i] = (unsigned char)(i ^ i >> 8 ^ (size_t)round);
+        memset(out, 0x55, sizeof out);
+        memset(want, 0x55, sizeof want);
+        for (int k = 0; k < PLACES; k++) {
+            unsigned char *from = in + begin + (neighbours ? nests_below(ROOM / run / 2) * run : 0);
+            const int64_t to = aligned ? 0 : of * nests_below(20);
+            for (int64_t r = 0, some; r < rows; r += some) {
+                some = nests_below(3) ? rows - r : 1 + nests_below(rows - r);
+                for (int64_t c = 0, wide; c < run; c += wide) {
+                    wide = nests_below(3) ? run - c : of * (1 + nests_below((run - c) / of));
+                    const int64_t n[2] = {some, wide};
+                    const struct device_operand term = {(uintptr_t)(from + r * step[1] + c), ss, WEFT_U8};
+                    const struct device_task task = {.loops = 2,
+                                                     .n = n,
+                                                     .dst = {(uintptr_t)(out[k] + to + r * step[0] + c), ds, WEFT_U8},
+                                                     .terms = &term,
+                                                     .nterms = 1};
+                    assert_int_equal(device_table_add(t, &task), 0);
+                }
+            }
+            for (int64_t r = 0; r < rows; r++)
+                memcpy(want[k] + to + r * step[0], from + r * step[1], (size_t)run);
+        }
+        table_run(t);
+        device_table_free(t);
+        if (memcmp(out, want, sizeof out) != 0)
+            fail_msg("round %d: %d rows of %d bytes", round, (int)rows, (int)run);
+    }
+}
+
 /* Pieces of one copy, cast or fold, in any order: they become one item, and the work is that of the whole. */
 static void pieces_that_go_on_are_joined(void **state)
 {
@@ -315,6 +363,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
         cmocka_unit_test(empty_tasks_make_no_launch), cmocka_unit_test(pieces_that_go_on_are_joined),
         cmocka_unit_test(sums_match_memory),          cmocka_unit_test(replicas_are_read_once),
+        cmocka_unit_test(joined_copies_match_memcpy),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
