@@ -4,8 +4,9 @@
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE]
 
 The machine is measured once: weft sim --calibrate, and between two played hosts an exchange of eight bytes and one large message. Then
-cases are drawn by the seed alone, whatever was measured: reshards, collectives, halos, many tensors and fan-outs, a quarter of them on
-one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim is told what such a link carries of data.
+cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
+fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that
+is drawn, too; weft sim is told what such a link carries of data.
 
 All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
 run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
@@ -36,7 +37,7 @@ UNREACHED = 20000  # Mbit/s
 # ms that a case may be foreseen to take on the machine below: a link lets a first burst pass at once, which must not matter.
 SHORTEST = {True: 10, False: 0.5}
 LONGEST = 150
-# A machine on which cases are tried for size, so that the seed alone says which they are.
+# A machine on which cases are tried for size, so that they are the same whatever was measured.
 TRIED_ON = {"cores": "2", "copy": "12 GB/s", "copy_host": "20 GB/s", "inside_latency": "2000 ns", "message": "1000 ns", "nic": "0 GB/s",
             "nic_latency": "300000 ns", "nic_core": "0.6 GB/s"}
 
@@ -189,7 +190,7 @@ def drawn(seed, number, cores, foreseen_on):
     """The cases for place `number`, one after the other: the next one replaces one whose repeats differ. foreseen_on(case): the
     simulation on TRIED_ON."""
     rnd, kind, played = random.Random("%d/%d" % (seed, number)), KINDS[number % len(KINDS)], number % 4 != 3
-    for tries in range(1000):
+    for _ in range(1000):
         case = draw(rnd, kind, played, cores)
         if fits(case, foreseen_on(case), played):
             yield case
