@@ -69,11 +69,13 @@ const struct device_ops *device_loaded(int memory, const char *modules)
         return NULL;
     }
     pthread_mutex_lock(&lock);
-    bool again = tried[which] && !loaded[which];
-    tried[which] = true;
+    bool missing = tried[which] && !loaded[which];
     pthread_mutex_unlock(&lock);
-    if (!again && device_find("", memory, modules, &ops))
+    if (!missing && device_find("", memory, modules, &ops))
         ops = NULL;
+    pthread_mutex_lock(&lock);
+    tried[which] = true; /* not before: a thread that came meanwhile would take the module for missing */
+    pthread_mutex_unlock(&lock);
     error_restore(&kept);
     return ops;
 }
