@@ -248,8 +248,9 @@ WEFT_API int weft_fetching_test(weft_fetching *f, bool *over, int64_t *done, int
 /* Waits for its end, and returns its result. WEFT_ETIMEOUT: it is not over; the fetch goes on. */
 WEFT_API int weft_fetching_wait(weft_fetching *f, int64_t timeout_ns, weft_epoch_step *out);
 /* Asks it to stop: it fails with WEFT_EINVAL, unless it was over before, and what was live stays live. With a comm it
- * fails on all ranks. It is over when weft_fetching_wait says so: a request to the directory, or to a holder, that is
- * not answered ends first, at its time. Any thread may call it, and a callback of the fetch, too. */
+ * fails on all ranks. It is over when weft_fetching_wait says so: within a second while it looks for a version.
+ * Otherwise a request to the directory, or to a holder, that is not answered ends first, at its time. Any thread may
+ * call it, and a callback of the fetch, too. */
 WEFT_API void weft_fetching_cancel(weft_fetching *f);
 /* Cancels it, if it is not over, waits for its end, and frees it. NULL is allowed. */
 WEFT_API void weft_fetching_free(weft_fetching *f);
