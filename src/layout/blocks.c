@@ -163,10 +163,12 @@ int weft_layout_scales(const weft_layout *l, weft_layout **out)
         return error_set(WEFT_EINVAL, "weft_layout_scales: %s is NULL", l ? "out" : "layout");
     if (!l->scale.dtype)
         return error_set(WEFT_EINVAL, "weft_layout_scales: the layout has no scales: \"*f32(128,128)\" behind it");
-    bool aligned = !l->boxes;
-    for (int d = 0; d < l->ndim && aligned; d++)
-        aligned = is_aligned(l, &l->dim[d], l->scale.block[d], 0, l->dim[d].extent);
-    return aligned ? scales_of_mesh(l, out) : scales_of_boxes(l, out);
+    bool aligned = !l->boxes, empty = false;
+    for (int d = 0; d < l->ndim && !l->boxes; d++) {
+        aligned = aligned && is_aligned(l, &l->dim[d], l->scale.block[d], 0, l->dim[d].extent);
+        empty = empty || !l->dim[d].extent; /* there are no blocks, and no boxes without elements */
+    }
+    return aligned || empty ? scales_of_mesh(l, out) : scales_of_boxes(l, out);
 }
 
 /* ---- blocks that several ranks share ---- */
@@ -239,6 +241,38 @@ static int add_part(struct making *m, int rank, uint32_t part, const struct box_
 
 typedef VEC(uint32_t) numbers;
 
+static int add_owner(numbers *owner, uint32_t box)
+{
+    uint32_t *o = vec_push(owner);
+    if (!o)
+        return error_nomem();
+    *o = box;
+    return 0;
+}
+
+/* The boxes of `want` that were added for the first box of a part; `known`: they have been. */
+struct wanted {
+    size_t first, n;
+    bool known;
+};
+
+/* Adds the same for box `me`, which is another copy of the part. */
+static int want_again(const struct box_list *b, uint32_t me, const struct wanted *w, struct making *want,
+                      numbers *owner)
+{
+    const size_t dims = (size_t)want->ndim, bytes = dims * sizeof(int64_t);
+    int rc = 0;
+    for (size_t i = w->first; i < w->first + w->n && !rc; i++) {
+        int64_t at[WEFT_MAX_DIMS], len[WEFT_MAX_DIMS]; /* add_box may move the lists */
+        memcpy(at, want->at.v + i * dims, bytes);
+        memcpy(len, want->len.v + i * dims, bytes);
+        rc = add_box(want, b->rank[me], at, len);
+        if (!rc)
+            rc = add_owner(owner, me);
+    }
+    return rc;
+}
+
 /* Adds what box `me` wants of others, each part once. */
 static int want_parts(const struct box_list *b, struct sharing *s, struct making *want, numbers *owner)
 {
@@ -253,11 +287,8 @@ static int want_parts(const struct box_list *b, struct sharing *s, struct making
         struct box_region r = box_region_of(b, s->found.v[i].box);
         box_region_meet(b->ndim, &mine, &r, &r);
         rc = add_part(want, b->rank[s->me], s->found.v[i].part, &r);
-        uint32_t *o = rc ? NULL : vec_push(owner);
-        if (!rc && !o)
-            rc = error_nomem();
-        else if (!rc)
-            *o = s->me;
+        if (!rc)
+            rc = add_owner(owner, s->me);
     }
     return rc;
 }
@@ -273,11 +304,12 @@ int blocks_fold(const weft_layout *l, const weft_layout *scales, weft_layout **h
     weft_layout *values = NULL;
     int rc = boxed(l, &values);
     uint32_t *part = rc ? NULL : malloc(b->n * sizeof *part);
+    struct wanted *wanted = NULL; /* of each part: searching for each of its copies would take their square */
     struct making all = {.ndim = l->ndim + 1}, some = {.ndim = l->ndim + 1};
     struct sharing s = {.part = part};
     numbers owners = {0};
     size_t parts = part ? number_parts(values->boxes, part) : 0;
-    if (!rc && !parts)
+    if (!rc && (!parts || !(wanted = calloc(parts, sizeof *wanted))))
         rc = error_nomem();
     int64_t extents[WEFT_MAX_DIMS] = {(int64_t)parts};
     for (int d = 0; d < l->ndim; d++)
@@ -286,8 +318,15 @@ int blocks_fold(const weft_layout *l, const weft_layout *scales, weft_layout **h
         struct box_region r = box_region_of(b, i);
         s.me = (uint32_t)i;
         rc = add_part(&all, b->rank[i], part[i], &r);
-        if (!rc)
+        struct wanted *w = rc ? NULL : &wanted[part[i]];
+        if (w && w->known) {
+            rc = want_again(b, s.me, w, &some, &owners);
+        } else if (w) {
+            w->first = some.rank.n;
             rc = want_parts(b, &s, &some, &owners);
+            w->n = some.rank.n - w->first;
+            w->known = true;
+        }
     }
     bool shared = some.rank.n > 0;
     const uint64_t flags = WEFT_LAYOUT_OVERLAPS | WEFT_LAYOUT_GAPS;
@@ -307,6 +346,7 @@ int blocks_fold(const weft_layout *l, const weft_layout *scales, weft_layout **h
     }
     weft_layout_free(values);
     free(part);
+    free(wanted);
     free(s.found.v);
     return rc;
 }
