@@ -73,23 +73,36 @@ static void drop_sides(struct sides *f)
     free(f->owner);
 }
 
+/* Is tensor + 1, on one side, the scales of the tensor? */
+static int check_scales(uint32_t tensor, const weft_layout *values, const weft_layout *scales)
+{
+    weft_layout *made = NULL;
+    int err = weft_layout_scales(values, &made);
+    if (!err && !weft_layout_equal(made, scales))
+        err = wrong("tensor %u has not the scales of tensor %u", tensor + 1, tensor);
+    weft_layout_free(made);
+    return err;
+}
+
 static int check_layouts(const weft_plan *p, const struct plan_scaled *s, struct sides *f)
 {
     const struct plan_tensor *t = &p->tensors[s->tensor];
-    weft_layout *like = NULL, *scales = NULL;
+    const weft_layout *other = s->back ? t->src : t->dst;
+    weft_layout *like = NULL;
     f->values = s->back ? t->dst : t->src;
     f->scales = s->back ? t[1].dst : t[1].src;
     if (!dtype_unscaled(s->given->dtype) || s->given->scale.dtype || !f->values->scale.dtype)
         return wrong("tensor %u has no side to make scales for", s->tensor);
+    if (other->dtype != f->values->dtype || !layout_same_scale(other, f->values))
+        return wrong("tensor %u has other scales in the destination than in the source", s->tensor);
     int err = blocks_like(s->given, f->values, &like);
     if (!err && !weft_layout_equal(like, f->values))
         err = wrong("tensor %u is not the tensor that was given", s->tensor);
     if (!err)
-        err = weft_layout_scales(f->values, &scales);
-    if (!err && !weft_layout_equal(scales, f->scales))
-        err = wrong("tensor %u has not the scales of tensor %u", s->tensor + 1, s->tensor);
+        err = check_scales(s->tensor, f->values, f->scales);
+    if (!err)
+        err = check_scales(s->tensor, other, s->back ? t[1].src : t[1].dst);
     weft_layout_free(like);
-    weft_layout_free(scales);
     return err;
 }
 
@@ -225,6 +238,24 @@ static int make_entry(const weft_plan *p, struct plan_scaled *s, struct known *k
     return err ? err : make_terms(p, s, f);
 }
 
+static void drop_known(struct known *k)
+{
+    for (size_t i = 0; k && i < KNOWN; i++)
+        drop_sides(&k->f[i]);
+    free(k);
+}
+
+/* Each entry whose maxima are folded has a tensor of `fold` of its own, in the order of the entries. */
+static int check_order(const weft_plan *p)
+{
+    const struct plan_scales *all = p->scales;
+    size_t next = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->v[i].fold != PLAN_NONE && all->v[i].fold != next++)
+            return wrong("tensor %u takes the maxima of another tensor", all->v[i].tensor);
+    return next == (all->fold ? all->fold->ntensors : 0) ? 0 : wrong("maxima come that belong to no tensor");
+}
+
 int scaled_make(weft_plan *p)
 {
     struct plan_scales *all = p->scales;
@@ -237,9 +268,9 @@ int scaled_make(weft_plan *p)
         else
             err = make_entry(p, s, k);
     }
-    for (size_t i = 0; k && i < KNOWN; i++)
-        drop_sides(&k->f[i]);
-    free(k);
+    drop_known(k);
+    if (!err)
+        err = check_order(p);
     if (!err && all->fold && (all->fold->rank != p->rank || all->fold->world != p->world))
         err = wrong("the maxima are those of another rank");
     return err;
@@ -247,13 +278,11 @@ int scaled_make(weft_plan *p)
 
 int scaled_check(const weft_plan *p)
 {
-    int err = 0;
-    for (size_t i = 0; i < p->scales->n && !err; i++) {
-        struct sides f = {0};
-        err = check_layouts(p, &p->scales->v[i], &f);
-        if (!err)
-            err = check_fold(p, &p->scales->v[i], &f);
-        drop_sides(&f);
-    }
-    return err;
+    struct known *k = calloc(1, sizeof *k);
+    const struct sides *f;
+    int err = k ? 0 : error_nomem();
+    for (size_t i = 0; i < p->scales->n && !err; i++)
+        err = find_sides(p, &p->scales->v[i], k, &f);
+    drop_known(k);
+    return err ? err : check_order(p);
 }
