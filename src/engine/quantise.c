@@ -9,6 +9,7 @@
 #include "memory/scale.h"
 
 #define ALIGN ((size_t)64)
+#define TOO_MUCH (SIZE_MAX / 2 + 1)
 #define PIECE 256 /* elements that are gathered or scattered at a time */
 
 struct quantise_own {
@@ -39,7 +40,7 @@ static size_t value_bytes(const weft_plan *p, const struct plan_scaled *s)
     return n;
 }
 
-/* Lays out the memory of one entry from *at on; base NULL: only counts. */
+/* Lays out the memory of one entry from *at on; base NULL: only counts. No more than TOO_MUCH are counted. */
 static void lay_out(const weft_plan *p, const struct plan_scaled *s, char *base, size_t *at, struct quantise_own *own)
 {
     const size_t bytes[] = {value_bytes(p, s), (size_t)s->slots * weft_dtype_size(s->scale),
@@ -47,7 +48,7 @@ static void lay_out(const weft_plan *p, const struct plan_scaled *s, char *base,
     char *v[4] = {0};
     for (int i = 0; i < 4; i++) {
         v[i] = base ? base + *at : NULL;
-        *at += (bytes[i] + ALIGN - 1) / ALIGN * ALIGN;
+        *at = bytes[i] < TOO_MUCH - *at ? *at + (bytes[i] + ALIGN - 1) / ALIGN * ALIGN : TOO_MUCH;
     }
     *own = (struct quantise_own){v[0], v[1], (uint32_t *)(void *)v[2], (uint32_t *)(void *)v[3], bytes[0]};
 }
@@ -63,7 +64,8 @@ static int take_memory(weft_exec *x)
         return error_nomem();
     for (size_t i = 0; i < s->n; i++)
         lay_out(x->plan, &s->v[i], NULL, &all, &q->own[i]);
-    q->memory = x->comm->transport->alloc(x->comm->link, all, &place);
+    if (all < TOO_MUCH)
+        q->memory = x->comm->transport->alloc(x->comm->link, all, &place);
     if (!q->memory)
         return error_set(WEFT_ENOMEM, "no memory for %zu bytes of values with scales", all);
     for (size_t i = 0; i < s->n; i++)
