@@ -40,9 +40,14 @@ static long exhaust(const weft_move *m, int rank, const weft_lower_opts *o, cons
 static const struct {
     const char *src, *dst;
 } large[] = {
-    {"f32[64/x,64,7] @x64", "f32[64,64/x,7] @x64"},       {"f16[4096] @x32.y4 +sum(x)", "f16[4096] @x32.y4"},
-    {"f16[4096] @x32.y4 +sum(x)", "f16[4096/x] @x32.y4"}, {"bf16[999/x:3] @x33", "f32[999] @x33"},
-    {"f16[4096] @x60 +avg(x)", "f32[4096] @x1=61"},       {"f32[4096/x] @x16.y8", "f32[4096] @x16.y8"},
+    {"f32[64/x,64,7] @x64", "f32[64,64/x,7] @x64"},
+    {"f16[4096] @x32.y4 +sum(x)", "f16[4096] @x32.y4"},
+    {"f16[4096] @x32.y4 +sum(x)", "f16[4096/x] @x32.y4"},
+    {"bf16[999/x:3] @x33", "f32[999] @x33"},
+    {"f16[4096] @x60 +avg(x)", "f32[4096] @x1=61"},
+    {"f32[4096/x] @x16.y8", "f32[4096] @x16.y8"},
+    {"bf16[96,40/x] @x4.y2", "f8e4m3[96/x,40] @x4.y2 *f32(32,32)"},
+    {"f8e4m3[96/x,40] @x4 *f32(32,32)", "f16[96,40/x] @x4"},
 };
 enum { LARGE = sizeof large / sizeof *large };
 
