@@ -312,16 +312,13 @@ static int bind_exec(const weft_plan *p, weft_comm *c, const weft_view *src, con
     return 0;
 }
 
-/* The exec that brings the maxima of blocks: all ranks have one, since their plans have the same digest. A rank that
- * has no memory for its views takes part without them, and all ranks are refused. */
+/* The exec that brings the maxima of blocks: all ranks have one, since their plans have the same digest. */
 static int bind_fold(weft_exec *x, const weft_bind_opts *opts)
 {
-    weft_view *src = NULL, *dst = NULL;
-    quantise_fold_views(x, &src, &dst);
-    int err = bind_exec(x->plan->scales->fold, x->comm, src, dst, opts, &x->quantise->fold);
-    free(src);
+    struct quantise *q = x->quantise;
+    int err = bind_exec(x->plan->scales->fold, x->comm, q->fold_src, q->fold_dst, opts, &q->fold);
     if (!err)
-        run_after(x->quantise->fold, x);
+        run_after(q->fold, x);
     return err;
 }
 

@@ -152,20 +152,24 @@ int quantise_look(const weft_exec *x, const weft_view *src, const weft_view *dst
     return err;
 }
 
-int quantise_fold_views(const weft_exec *x, weft_view **src, weft_view **dst)
+/* The views to bind the plan of the maxima to. */
+static int make_fold_views(const weft_exec *x)
 {
     const struct plan_scales *s = x->plan->scales;
-    weft_view *v = calloc(2 * s->fold->ntensors + 1, sizeof *v);
-    if (!v)
+    struct quantise *q = x->quantise;
+    if (!s->fold)
+        return 0;
+    q->fold_src = calloc(2 * s->fold->ntensors + 1, sizeof *q->fold_src);
+    if (!q->fold_src)
         return error_nomem();
-    *src = v;
-    *dst = v + s->fold->ntensors;
+    q->fold_dst = q->fold_src + s->fold->ntensors;
     for (size_t i = 0; i < s->n; i++) {
-        const struct quantise_own *own = &x->quantise->own[i];
-        if (s->v[i].fold == PLAN_NONE)
+        const struct quantise_own *own = &q->own[i];
+        uint32_t t = s->v[i].fold;
+        if (t == PLAN_NONE)
             continue;
-        (*src)[s->v[i].fold] = (weft_view){.data = own->most, .bytes = (size_t)s->v[i].slots * sizeof *own->most};
-        (*dst)[s->v[i].fold] = (weft_view){.data = own->came, .bytes = (size_t)s->v[i].terms * sizeof *own->came};
+        q->fold_src[t] = (weft_view){.data = own->most, .bytes = (size_t)s->v[i].slots * sizeof *own->most};
+        q->fold_dst[t] = (weft_view){.data = own->came, .bytes = (size_t)s->v[i].terms * sizeof *own->came};
     }
     return 0;
 }
@@ -176,6 +180,8 @@ int quantise_make(weft_exec *x, const weft_view *src, const weft_view *dst)
     if (!x->quantise)
         return error_nomem();
     int err = take_memory(x);
+    if (!err)
+        err = make_fold_views(x);
     return err ? err : quantise_look(x, src, dst, &x->quantise->at);
 }
 
@@ -187,6 +193,7 @@ void quantise_free(weft_exec *x, bool memory)
     if (memory)
         x->comm->transport->release(x->comm->link, q->memory);
     quantise_unlook(&q->at);
+    free(q->fold_src); /* fold_dst is in it */
     free(q->own);
     free(q);
     x->quantise = NULL;

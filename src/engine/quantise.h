@@ -14,10 +14,11 @@ struct quantise_bound {
 };
 
 struct quantise {
-    struct quantise_own *own; /* memory of the exec for each entry of the plan's scales */
-    char *memory;             /* all of that */
-    weft_exec *fold;          /* NULL: no ranks share blocks */
-    bool folding;             /* it is in flight, and the steps have not begun */
+    struct quantise_own *own;       /* memory of the exec for each entry of the plan's scales */
+    char *memory;                   /* all of that */
+    weft_view *fold_src, *fold_dst; /* what `fold` is bound to; NULL: no ranks share blocks */
+    weft_exec *fold;                /* NULL: no ranks share blocks */
+    bool folding;                   /* it is in flight, and the steps have not begun */
     struct quantise_bound at;
 };
 
@@ -28,8 +29,6 @@ void quantise_free(weft_exec *x, bool memory);
 /* The views to bind to, if the caller's are these. Frees nothing: quantise_unlook does. */
 int quantise_look(const weft_exec *x, const weft_view *src, const weft_view *dst, struct quantise_bound *out);
 void quantise_unlook(struct quantise_bound *b);
-/* The views to bind the plan of the maxima to. The caller frees *src, which *dst is in, too. */
-int quantise_fold_views(const weft_exec *x, weft_view **src, weft_view **dst);
 
 /* In a run. */
 void quantise_measure(weft_exec *x); /* the maxima of this rank's own values */

@@ -96,9 +96,44 @@ static void run_binds(struct ranks_rank *r)
     weft_layout_free(b);
 }
 
+/* All ranks share a block, so that a plan of maxima is bound as well. */
+static void run_scaled_binds(struct ranks_rank *r)
+{
+    weft_layout *a, *b;
+    weft_plan *p;
+    weft_exec *x = NULL;
+    float in[100] = {1}, scale[1] = {0};
+    unsigned char out[300];
+    weft_view from[] = {WEFT_VIEW(in, sizeof in), WEFT_VIEW_INIT};
+    weft_view to[] = {WEFT_VIEW(out, sizeof out), WEFT_VIEW(scale, sizeof scale)};
+    RANKS_OK(r, weft_layout_parse("f32[300/x] @x3", &a));
+    RANKS_OK(r, weft_layout_parse("f8e4m3[300] @x3 *f32(512)", &b));
+    RANKS_OK(r, weft_lower(&(weft_move){"w", a, b}, 1, r->rank, NULL, &p));
+    for (int again = 0; again < 2; again++) {
+        int err, n = 0;
+        do {
+            if (r->rank == r->size - 1)
+                nomem_until = n;
+            n++;
+            err = bind_or_rebind(p, r->comm, from, to, &x);
+            nomem_until = -1;
+            RANKS_CHECK(r, err == 0 || err == WEFT_ENOMEM);
+            RANKS_CHECK(r, again || !err == !!x);
+        } while (err);
+        RANKS_CHECK(r, n > 10);
+    }
+    RANKS_OK(r, weft_exec_run(x));
+    RANKS_CHECK(r, scale[0] == 1.0F / 448.0F && out[100] == 0x7e);
+    weft_exec_close(x);
+    weft_plan_free(p);
+    weft_layout_free(a);
+    weft_layout_free(b);
+}
+
 static void bind_reports_every_failed_allocation_on_all_ranks(void **state)
 {
     (void)state;
+    ranks_run(3, NULL, run_scaled_binds, NULL, NULL);
     ranks_run(3, NULL, run_binds, NULL, NULL);
     ranks_run(3, &(weft_comm_opts){.staged = true}, run_binds, NULL, NULL);
 }
