@@ -3,10 +3,10 @@
  * there idles    after three runs all go into a barrier, but for the ranks of the last host, which sleep outside weft
  *   differs  the last rank binds another plan than the others
  *   brief    five runs
- * When three runs are done the file FOLDER/ready.RANK appears, with the process's number; when all is over
- * FOLDER/out.RANK, one line: the code, since when it is known (ms since 1970), and the text. After a failure the
- * survivors open a comm again, and FOLDER/again.RANK says what came of it: "right" and who they are. Ranks of "differs"
- * and "brief" do not. */
+ * When three runs are done the file FOLDER/ready.RANK appears, with the process's number; if it is removed, it appears
+ * again after the next run. When all is over there is FOLDER/out.RANK, one line: the code, since when it is known (ms
+ * since 1970), and the text. After a failure the survivors open a comm again, and FOLDER/again.RANK says what came of
+ * it: "right" and who they are. Ranks of "differs" and "brief" do not. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -110,8 +110,9 @@ static int run_all(weft_comm *c, int most, bool signs)
     for (int turn = 0; !err && !last; turn++) {
         err = run_once(c, exec, turn, turn + 1 == most || (signs && there("last")));
         last = all[0];
-        if (signs && turn == 2) {
-            char pid[32];
+        char pid[32], ready[32];
+        snprintf(ready, sizeof ready, "ready.%d", weft_comm_rank(c));
+        if (signs && turn >= 2 && !err && !there(ready)) {
             snprintf(pid, sizeof pid, "%ld", (long)getpid());
             tell("ready", weft_comm_rank(c), pid);
         }

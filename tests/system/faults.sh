@@ -76,7 +76,7 @@ start()
     done
 }
 there() { for f in "$@"; do [ -e "$work/$f" ] || return 1; done; }
-# ready [RANK...]: they have done their first runs
+# ready [RANK...]: they have done their first runs, or another one since their files were removed
 ready() { until_ there "${@/#/ready.}"; }
 # over RANK...: they have ended
 over()
@@ -228,7 +228,8 @@ back)
         ip -n "$1" link set "$2" down
         read -rt 2 <> <(:)
         ip -n "$1" link set "$2" up
-        read -rt 3 <> <(:)
+        rm -f "$work"/ready.*
+        ready 0 1 2 3 # runs go on: otherwise the pause would be as long as both together
     done
     all_end_well
     echo "the runs went on and were right"
