@@ -74,10 +74,11 @@ DEVICE_FN void body_copy_all(const void *image, const struct device_item *it, ui
 }
 
 /* ---- rows whose addresses are anything ----
- * Units are the aligned 16 bytes of dst in which bytes of a row are. A thread makes a unit of the aligned words of src
- * around it, whatever the distance of both sides from a multiple of 16 is. So loads and stores have 16 bytes, but for
- * the ends of a row. A word of src is loaded if a byte of it is copied: then all of it is in the allocation, because
- * allocations begin and end at multiples of 16. Bytes around the row may be written meanwhile; they are not used. */
+ * A unit is 16 bytes of dst that begin at a multiple of 16 and have bytes of a row. A thread loads the two words of src
+ * around its unit, which are aligned to 16 bytes, too, and shifts them into the unit. So all loads have 16 bytes, and
+ * all stores but those at the ends of a row. A thread loads a word of src only if a byte of it is copied: then the
+ * whole word is in the allocation, because allocations begin and end at multiples of 16. Other kernels may write the
+ * bytes around the row meanwhile; no thread uses what it loaded of them. */
 
 /* The word of src at `at`, of which bytes [from, to) are used; on the host no others are read. */
 DEVICE_FN body_v16 body_row_word(uint64_t at, uint32_t from, uint32_t to)
