@@ -2,6 +2,7 @@
  * quick as the link. Then a worker of the publisher pauses, and a worker of peers asks the next peer; when it has been
  * to all of them in vain, the peer that it asks waits a moment for something to give. */
 #include "foresee/bus_pull.h"
+#include "base/heap.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -92,25 +93,13 @@ static void set_timer(struct sim *s, struct worker *w, enum state state, double 
         s->failed = true;
         return;
     }
-    size_t i = s->heap.n++;
-    for (size_t up; i && earlier(&x, &s->heap.v[up = (i - 1) / 2]); i = up)
-        s->heap.v[i] = s->heap.v[up];
-    s->heap.v[i] = x;
+    HEAP_PUSH(&s->heap, x, earlier);
 }
 
 static struct timer pop_timer(struct sim *s)
 {
-    struct timer first = s->heap.v[0], x = s->heap.v[--s->heap.n];
-    size_t i = 0, n = s->heap.n;
-    for (size_t k; (k = 2 * i + 1) < n; i = k) {
-        if (k + 1 < n && earlier(&s->heap.v[k + 1], &s->heap.v[k]))
-            k++;
-        if (!earlier(&s->heap.v[k], &x))
-            break;
-        s->heap.v[i] = s->heap.v[k];
-    }
-    if (n)
-        s->heap.v[i] = x;
+    struct timer first;
+    HEAP_POP(&s->heap, first, earlier);
     return first;
 }
 

@@ -1,4 +1,5 @@
 #include "foresee/events.h"
+#include "base/heap.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,25 +61,13 @@ static void push_arrival(struct sim *s, double at, uint32_t node)
         return;
     }
     struct arrival x = {at, node};
-    size_t i = s->heap.n++;
-    for (size_t up; i && earlier(&x, &s->heap.v[up = (i - 1) / 2]); i = up)
-        s->heap.v[i] = s->heap.v[up];
-    s->heap.v[i] = x;
+    HEAP_PUSH(&s->heap, x, earlier);
 }
 
 static struct arrival pop_arrival(struct sim *s)
 {
-    struct arrival first = s->heap.v[0], x = s->heap.v[--s->heap.n];
-    size_t i = 0, n = s->heap.n;
-    for (size_t k; (k = 2 * i + 1) < n; i = k) {
-        if (k + 1 < n && earlier(&s->heap.v[k + 1], &s->heap.v[k]))
-            k++;
-        if (!earlier(&s->heap.v[k], &x))
-            break;
-        s->heap.v[i] = s->heap.v[k];
-    }
-    if (n)
-        s->heap.v[i] = x;
+    struct arrival first;
+    HEAP_POP(&s->heap, first, earlier);
     return first;
 }
 
