@@ -5,8 +5,8 @@
 
 DEVICE_FN const struct device_term *body_term(const void *image, const struct device_item *it, uint32_t i)
 {
-    const uint32_t step = 1 + (it->loops + 1u) / 2;
-    return (const struct device_term *)((const unsigned char *)image + ((size_t)it->more + (size_t)i * step) * 16);
+    const uint32_t step = 1 + (it->loops + 1u) / 2, first = it->more + it->turned[0];
+    return (const struct device_term *)((const unsigned char *)image + (first + (size_t)i * step) * 16);
 }
 
 /* The address of unit u in a term. */
@@ -24,20 +24,56 @@ DEVICE_CALL uint64_t body_term_at(const struct device_item *it, const struct dev
     return at;
 }
 
+#define BODY_WAYS 4 /* terms that are loaded at once */
+
 /* One element, `skip` elements after the beginning of unit u. */
 DEVICE_CALL uint64_t body_fold_one(const void *image, const struct device_item *it, uint32_t u, uint32_t skip)
 {
     const int acc = it->acc, any = it->any;
+    const uint32_t last = it->terms - 1;
     uint64_t r = 0;
-    DEVICE_ROLLED for (uint32_t i = 0; i < it->terms; i++)
+    DEVICE_ROLLED for (uint32_t t = 0; t < it->terms; t += BODY_WAYS)
     {
-        const struct device_term *t = body_term(image, it, i);
-        const uint32_t size = body_size((int)t->dtype);
-        uint64_t x = body_load(body_term_at(it, t, u) + skip * size, size, any);
-        x = body_cast(x, (int)t->dtype, acc);
-        r = i ? body_fold(r, x, acc, it->op) : x;
+        uint64_t x[BODY_WAYS] BODY_ZERO;
+        int dtype[BODY_WAYS] BODY_ZERO;
+        DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++)
+        {
+            const struct device_term *term = body_term(image, it, t + k < last ? t + k : last);
+            dtype[k] = (int)term->dtype;
+            const uint32_t size = body_size(dtype[k]);
+            x[k] = body_load(body_term_at(it, term, u) + skip * size, size, any);
+        }
+        DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++)
+        {
+            if (t + k < it->terms) {
+                x[k] = body_cast(x[k], dtype[k], acc);
+                r = t + k ? body_fold(r, x[k], acc, it->op) : x[k];
+            }
+        }
     }
     return body_finish(it, r);
+}
+
+/* ---- the result, to all its places: dst, and as far behind it as boxes say ---- */
+
+DEVICE_FN const struct device_box *body_places(const void *image, const struct device_item *it)
+{
+    return (const struct device_box *)((const unsigned char *)image + (size_t)it->more * 16);
+}
+
+DEVICE_FN void body_fold_store_one(const void *image, const struct device_item *it, uint64_t d, int any, uint64_t x)
+{
+    body_store(d, it->size, any, x);
+    DEVICE_ROLLED for (uint32_t i = 0; i < it->turned[0]; i++)
+        body_store(d + body_places(image, it)[i].dst, it->size, any, x);
+}
+
+DEVICE_FN void body_fold_store(const void *image, const struct device_item *it, uint64_t d, uint32_t bytes,
+                               const uint32_t *w)
+{
+    body_words_store(d, bytes, w);
+    DEVICE_ROLLED for (uint32_t i = 0; i < it->turned[0]; i++)
+        body_words_store(d + body_places(image, it)[i].dst, bytes, w);
 }
 
 DEVICE_FN void body_fold_any(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
@@ -47,12 +83,10 @@ DEVICE_FN void body_fold_any(const void *image, const struct device_item *it, ui
     if (u >= it->units)
         return;
     body_find(image, it, it->loops, u, &d, &s);
-    body_store(d, it->size, it->any, body_fold_one(image, it, u, 0));
+    body_fold_store_one(image, it, d, it->any, body_fold_one(image, it, u, 0));
 }
 
 /* ---- DEVICE_FOLD: terms of one dtype, several lanes a unit ---- */
-
-#define BODY_WAYS 4 /* terms that are loaded at once */
 
 /* The addresses of unit u in BODY_WAYS terms from term t on; behind the last term that of the last one. `offset`: of
  * the unit, if all terms have the same strides. */
@@ -116,10 +150,10 @@ DEVICE_FN void body_fold_divide(const struct device_item *it, float *r, int lane
         default: body_fold_floats(image, it, u, offset, dtype, WEFT_SUM, lanes, r); break;       \
         }                                                                                        \
         break;
-#define BODY_FOLD_STORE(dtype, lanes)                               \
-    case dtype:                                                     \
-        body_encode(dtype, r, w, lanes);                            \
-        body_words_store(d, (uint32_t)(lanes)*body_size(dtype), w); \
+#define BODY_FOLD_STORE(dtype, lanes)                                         \
+    case dtype:                                                               \
+        body_encode(dtype, r, w, lanes);                                      \
+        body_fold_store(image, it, d, (uint32_t)(lanes)*body_size(dtype), w); \
         break;
 
 DEVICE_FN void body_fold_f32s(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset)
@@ -253,7 +287,7 @@ DEVICE_FN void body_fold_bits(const void *image, const struct device_item *it, u
         BODY_FOLD_WORDS(FOLD_MIN_F64)
         BODY_FOLD_WORDS(FOLD_MAX_F64)
     }
-    body_words_store(d, 16, r);
+    body_fold_store(image, it, d, 16, r);
 }
 
 DEVICE_FN void body_fold_lanes(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
@@ -265,7 +299,7 @@ DEVICE_FN void body_fold_lanes(const void *image, const struct device_item *it, 
     body_find(image, it, it->loops, u, &d, &offset);
     if (it->rest && u == it->units - 1) {
         DEVICE_ROLLED for (uint32_t i = 0; i < it->rest; i++)
-            body_store(d + i * it->size, it->size, 0, body_fold_one(image, it, u, i));
+            body_fold_store_one(image, it, d + i * it->size, 0, body_fold_one(image, it, u, i));
         return;
     }
     switch (it->form) {

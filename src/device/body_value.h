@@ -194,7 +194,7 @@ DEVICE_FN uint64_t body_fold_f64(uint64_t x, uint64_t y, int op)
     }
 }
 
-DEVICE_FN uint64_t body_fold(uint64_t x, uint64_t y, int acc, int op)
+DEVICE_CALL uint64_t body_fold(uint64_t x, uint64_t y, int acc, int op)
 {
     if (acc == WEFT_F32)
         return body_fold_f32(x, y, op);

@@ -70,7 +70,7 @@ struct device_item {
     uint8_t op, any;            /* any: addresses are not multiples of the elements' sizes */
     uint16_t rest;              /* elements of the last unit if it is not whole (copies: bytes); 0: it is whole */
     uint32_t terms;             /* of a fold */
-    uint32_t more;              /* where the boxes (struct device_box) or the terms (struct device_term) are */
+    uint32_t more;              /* where the boxes (struct device_box) are, then the terms (struct device_term) */
     uint8_t alike;              /* folds: all terms have the strides that the loops have for src */
     uint8_t fold;               /* FORM_FOLD_BITS: enum device_fold */
     uint16_t pad;
@@ -80,7 +80,7 @@ struct device_item {
         uint64_t fill; /* the value, repeated up to 8 bytes */
     } u;
     uint32_t turned[2]; /* tiles: turns of the loop along which dst is contiguous, and of that of src; FORM_ROWS: bytes
-                           of a row, then 0 */
+                           of a row, then 0; copies and folds to several places: how many boxes say, then 0 */
     /* the loops follow */
 };
 

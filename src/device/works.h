@@ -47,6 +47,9 @@ struct device_table {
 /* Joins works that go on where others end, and works whose boxes are interleaved in memory. */
 int works_join(struct device_table *t);
 
+/* Makes folds of copies of what folds have written; called by works_join. */
+int works_forward(struct device_table *t);
+
 uint32_t works_blocks(const struct work *w); /* as many as its units need */
 
 /* Takes a task apart into works of the table: device_table_add. */

@@ -4,7 +4,8 @@
  * finds its work sooner if there are few.
  *
  * Works that copy the same source to several places, as replicas are made, become one: a thread reads once and writes
- * to all of them.
+ * to all of them. So do folds of the same terms. And a copy of what a fold has written becomes one more place of that
+ * fold, which needs no level of its own: an allreduce is one level.
  *
  * Works of one form whose runs are neighbours in memory, as when rows are cut into thin columns, become one: its
  * threads walk through the neighbours of a row before they go on to the next row. So each line of that side is read or
@@ -21,6 +22,7 @@
 struct candidate {
     struct work *work;
     const struct works_loop *loops;
+    const struct works_side *terms;
     int side; /* the side whose addresses sort works of one form */
 };
 
@@ -123,7 +125,7 @@ static int join_pieces(struct device_table *t)
     return 0;
 }
 
-/* ---- works that copy the same ---- */
+/* ---- works that copy the same, or fold the same ---- */
 
 /* 0: the works differ in their destinations alone. */
 static int compare_source(const struct candidate *a, const struct candidate *b)
@@ -132,8 +134,15 @@ static int compare_source(const struct candidate *a, const struct candidate *b)
     struct device_item p = x->item, q = y->item;
     p.dst = q.dst = 0;
     int c = compare_u64(x->level, y->level);
+    c = c ? c : compare_u64(x->kernel, y->kernel);
     c = c ? c : memcmp(&p, &q, sizeof p);
-    return c || !p.loops ? c : memcmp(a->loops, b->loops, p.loops * sizeof *a->loops);
+    c = c || !p.loops ? c : memcmp(a->loops, b->loops, p.loops * sizeof *a->loops);
+    for (uint32_t k = 0; k < p.terms && !c; k++) {
+        c = compare_u64(a->terms[k].at, b->terms[k].at);
+        c = c ? c : compare_u64((uint64_t)a->terms[k].dtype, (uint64_t)b->terms[k].dtype);
+        c = c || !p.loops ? c : memcmp(a->terms[k].stride, b->terms[k].stride, p.loops * sizeof *a->terms->stride);
+    }
+    return c;
 }
 
 static int compare_copies(const void *a, const void *b)
@@ -143,7 +152,7 @@ static int compare_copies(const void *a, const void *b)
     return c ? c : compare_u64(x->work->item.dst, y->work->item.dst);
 }
 
-/* Makes one work of n copies. */
+/* Makes one work of n that read the same. */
 static int join_copies(struct device_table *t, const struct candidate *c, size_t n)
 {
     struct work *w = c->work;
@@ -151,7 +160,8 @@ static int join_copies(struct device_table *t, const struct candidate *c, size_t
         return error_nomem();
     w->box = t->boxes.n;
     w->boxes = (uint32_t)n - 1;
-    w->item.form = FORM_COPIES;
+    if (w->kernel == DEVICE_COPY)
+        w->item.form = FORM_COPIES;
     w->item.turned[0] = w->boxes;
     w->run[0] = w->run[1] = 0;
     for (size_t i = 1; i < n; i++) {
@@ -161,14 +171,24 @@ static int join_copies(struct device_table *t, const struct candidate *c, size_t
     return 0;
 }
 
+static bool is_fold(const struct work *w)
+{
+    return w->kernel == DEVICE_FOLD || w->kernel == DEVICE_FOLD_ANY;
+}
+
+static bool has_places(const struct work *w)
+{
+    return is_fold(w) || (w->kernel == DEVICE_COPY && w->item.form == FORM_COPY && w->item.size == ITEM_BYTES);
+}
+
 static int join_replicas(struct device_table *t, struct candidate *c)
 {
     size_t n = 0;
     int e = 0;
     for (size_t i = 0; i < t->works.n; i++) {
         struct work *w = &t->works.v[i];
-        if (!w->gone && w->kernel == DEVICE_COPY && w->item.form == FORM_COPY && w->item.size == ITEM_BYTES)
-            c[n++] = (struct candidate){.work = w, .loops = t->loops.v + w->loop};
+        if (!w->gone && has_places(w))
+            c[n++] = (struct candidate){.work = w, .loops = t->loops.v + w->loop, .terms = t->terms.v + w->term};
     }
     if (n > 1)
         qsort(c, n, sizeof *c, compare_copies);
@@ -273,6 +293,7 @@ int works_join(struct device_table *t)
     if (!c)
         return error_nomem();
     int e = join_pieces(t);
+    e = e ? e : works_forward(t);
     e = e ? e : join_replicas(t, c);
     e = e ? e : join_side(t, c, 1);
     e = e ? e : join_side(t, c, 0);

@@ -174,6 +174,123 @@ static void replicas_are_read_once(void **state)
     }
 }
 
+/* ---- folds to several places ---- */
+
+enum { SLOTS = 12, SLOT = 96 }; /* memory of the tests below: slots of floats */
+
+struct slots {
+    _Alignas(16) float v[SLOTS * SLOT];
+};
+
+/* Adds a sum of slots, or a copy of one, to the table, and does it in `want`. */
+static void slots_task(struct device_table *t, struct slots *real, struct slots *want, uint32_t level, int64_t n,
+                       int to, const int *from, uint32_t terms)
+{
+    static const int64_t step[1] = {sizeof(float)};
+    struct device_operand term[SLOTS];
+    for (uint32_t k = 0; k < terms; k++)
+        term[k] = (struct device_operand){(uintptr_t)&real->v[from[k]], step, WEFT_F32};
+    const struct device_task task = {.level = level,
+                                     .loops = 1,
+                                     .n = &n,
+                                     .dst = {(uintptr_t)&real->v[to], step, WEFT_F32},
+                                     .terms = term,
+                                     .nterms = terms,
+                                     .op = WEFT_SUM,
+                                     .acc = terms > 1 ? WEFT_F32 : 0};
+    assert_int_equal(device_table_add(t, &task), 0);
+    for (int64_t i = 0; i < n; i++) {
+        float sum = want->v[from[0] + i];
+        for (uint32_t k = 1; k < terms; k++)
+            sum += want->v[from[k] + i];
+        want->v[to + i] = sum;
+    }
+}
+
+static void slots_fill(struct slots *real, struct slots *want)
+{
+    for (int i = 0; i < SLOTS * SLOT; i++)
+        real->v[i] = want->v[i] = (float)nests_below(1000);
+}
+
+/* An allreduce of four ranks: each sums a part, and the others copy it. It is one launch, of one item for each part. */
+static void copies_of_folds_need_no_level(void **state)
+{
+    (void)state;
+    enum { RANKS = 4, PART = 24 };
+    static struct slots real, want;
+    nests_seed = 3;
+    for (int64_t n = PART - 3; n <= PART; n++) {
+        struct device_table *t = device_table_new();
+        assert_non_null(t);
+        slots_fill(&real, &want);
+        for (uint32_t level = 0; level < 2; level++)
+            for (int part = 0; part < RANKS; part++)
+                for (int rank = 0; rank < RANKS; rank++) {
+                    const int at = part * PART, dst = (RANKS + rank) * SLOT + at;
+                    if (level == 0 && rank == part)
+                        slots_task(t, &real, &want, 0, n, dst, (int[]){at, SLOT + at, 2 * SLOT + at, 3 * SLOT + at},
+                                   RANKS);
+                    else if (level == 1 && rank != part)
+                        slots_task(t, &real, &want, 1, n, dst, (int[]){(RANKS + part) * SLOT + at}, 1);
+                }
+        table_run(t);
+        size_t launches;
+        device_table_launches(t, &launches);
+        assert_int_equal(launches, 1);
+        device_table_free(t);
+        assert_memory_equal(&real, &want, sizeof real);
+    }
+}
+
+/* Copies and sums of random slots at random levels, of which copies of sums may move only where nobody sees it. */
+static void moved_copies_are_not_seen(void **state)
+{
+    (void)state;
+    static struct slots real, want;
+    int64_t fewer = 0;
+    for (int64_t round = 0; round < test_share(4000, 200000); round++) {
+        struct device_table *t = device_table_new();
+        const uint32_t levels = 2 + (uint32_t)round % 3;
+        nests_seed = (uint64_t)round + 1;
+        const int64_t n = 1 + nests_below(SLOT);
+        int64_t summed = 0;         /* the last slot with a sum */
+        size_t kinds = 0, launches; /* levels with copies, and those with sums */
+        assert_non_null(t);
+        slots_fill(&real, &want);
+        for (uint32_t level = 0; level < levels; level++) {
+            uint32_t written = 0, read = 0; /* slots, in this level */
+            bool seen[2] = {false};
+            for (int k = 0; k < 6; k++) {
+                const int to = (int)nests_below(SLOTS);
+                int from[3] = {0};
+                const uint32_t terms = 1 + 2 * (uint32_t)(nests_below(2) && level < 2);
+                uint32_t reads = 0;
+                for (uint32_t i = 0; i < terms; i++) {
+                    from[i] = (int)(terms == 1 && nests_below(2) ? summed : nests_below(SLOTS));
+                    reads |= 1u << from[i];
+                }
+                if ((written | read | reads) >> to & 1 || written & reads)
+                    continue;
+                written |= 1u << to;
+                read |= reads;
+                for (uint32_t i = 0; i < terms; i++)
+                    from[i] *= SLOT;
+                slots_task(t, &real, &want, level, n, to * SLOT, from, terms);
+                summed = terms > 1 ? to : summed;
+                kinds += !seen[terms > 1];
+                seen[terms > 1] = true;
+            }
+        }
+        table_run(t);
+        device_table_launches(t, &launches);
+        fewer += launches < kinds;
+        device_table_free(t);
+        assert_memory_equal(&real, &want, sizeof real);
+    }
+    assert_true(fewer > 0);
+}
+
 /* Rows at any address that several destinations get from the same source or from neighbours, whole or in pieces:
  * however works are joined, each destination has its rows and nothing else. */
 static void joined_copies_match_memcpy(void **state)
@@ -359,10 +476,16 @@ static void sums_match_memory(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_tasks_match_memory),  cmocka_unit_test(dense_tasks_match_memory),
-        cmocka_unit_test(thin_columns_are_joined),    cmocka_unit_test(large_tasks_are_cut),
-        cmocka_unit_test(empty_tasks_make_no_launch), cmocka_unit_test(pieces_that_go_on_are_joined),
-        cmocka_unit_test(sums_match_memory),          cmocka_unit_test(replicas_are_read_once),
+        cmocka_unit_test(random_tasks_match_memory),
+        cmocka_unit_test(dense_tasks_match_memory),
+        cmocka_unit_test(thin_columns_are_joined),
+        cmocka_unit_test(large_tasks_are_cut),
+        cmocka_unit_test(empty_tasks_make_no_launch),
+        cmocka_unit_test(pieces_that_go_on_are_joined),
+        cmocka_unit_test(sums_match_memory),
+        cmocka_unit_test(replicas_are_read_once),
+        cmocka_unit_test(copies_of_folds_need_no_level),
+        cmocka_unit_test(moved_copies_are_not_seen),
         cmocka_unit_test(joined_copies_match_memcpy),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
