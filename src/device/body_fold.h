@@ -1,6 +1,7 @@
 /* DEVICE_FOLD and DEVICE_FOLD_ANY. */
 #ifndef WEFT_DEVICE_BODY_FOLD_H
 #define WEFT_DEVICE_BODY_FOLD_H
+#include "device/body_copy.h"
 #include "device/body_lanes.h"
 
 DEVICE_FN const struct device_term *body_term(const void *image, const struct device_item *it, uint32_t i)
@@ -68,12 +69,46 @@ DEVICE_FN void body_fold_store_one(const void *image, const struct device_item *
         body_store(d + body_places(image, it)[i].dst, it->size, any, x);
 }
 
-DEVICE_FN void body_fold_store(const void *image, const struct device_item *it, uint64_t d, uint32_t bytes,
-                               const uint32_t *w)
+/* The first bytes of a unit of up to 32 bytes. */
+DEVICE_CALL void body_fold_store_part(const void *image, const struct device_item *it, uint64_t d, uint32_t bytes,
+                                      body_v16 low, body_v16 high)
 {
+    DEVICE_ROLLED for (uint32_t i = 0; i <= it->turned[0]; i++)
+    {
+        const uint64_t at = d + (i ? body_places(image, it)[i - 1].dst : 0);
+        body_row_end(at, low, 0, bytes < 16 ? bytes : 16);
+        if (bytes > 16)
+            body_row_end(at + 16, high, 0, bytes - 16);
+    }
+}
+
+/* A unit of `bytes` bytes, of which the first `used` ones are stored. */
+DEVICE_FN void body_fold_store(const void *image, const struct device_item *it, uint64_t d, uint32_t bytes,
+                               uint32_t used, const uint32_t *w)
+{
+    if (used < bytes) {
+        body_v16 low, high;
+        low.x = w[0], low.y = w[1], low.z = w[2], low.w = w[3];
+        high.x = w[4], high.y = w[5], high.z = w[6], high.w = w[7];
+        body_fold_store_part(image, it, d, used, low, high);
+        return;
+    }
     body_words_store(d, bytes, w);
     DEVICE_ROLLED for (uint32_t i = 0; i < it->turned[0]; i++)
         body_words_store(d + body_places(image, it)[i].dst, bytes, w);
+}
+
+/* A unit of which `used` bytes belong to the operand. The others are in its allocation: see body_row_word. On the host
+ * they are not read. */
+DEVICE_FN void body_fold_load(uint64_t at, uint32_t bytes, uint32_t used, uint32_t *w)
+{
+#ifdef __CUDACC__
+    (void)used;
+    body_words_load(at, bytes, w);
+#else
+    (void)bytes;
+    memcpy(w, DEVICE_AT(at, used), used);
+#endif
 }
 
 DEVICE_FN void body_fold_any(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
@@ -113,9 +148,10 @@ DEVICE_FN float body_lane_fold(float a, float b, int op)
     }
 }
 
-/* Into r, in f32. It starts with the value that leaves every other one as it is: -0, infinity or -infinity. */
+/* Into r, in f32, of which `used` lanes are. It starts with the value that leaves every other one as it is: -0,
+ * infinity or -infinity. */
 DEVICE_FN void body_fold_floats(const void *image, const struct device_item *it, uint32_t u, uint64_t offset,
-                                const int dtype, const int op, const int lanes, float *r)
+                                uint32_t used, const int dtype, const int op, const int lanes, float *r)
 {
     DEVICE_UNROLL for (int i = 0; i < lanes; i++) r[i] = half_float(op == WEFT_MIN   ? 0x7f800000
                                                                     : op == WEFT_MAX ? 0xff800000
@@ -126,7 +162,7 @@ DEVICE_FN void body_fold_floats(const void *image, const struct device_item *it,
         uint32_t w[BODY_WAYS][BODY_WORDS] BODY_ZERO;
         body_terms_at(image, it, u, offset, t, at);
         DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++)
-            body_words_load(at[k], (uint32_t)lanes * body_size(dtype), w[k]);
+            body_fold_load(at[k], (uint32_t)lanes * body_size(dtype), used * body_size(dtype), w[k]);
         DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++) if (t + k < it->terms)
         {
             float x[8] BODY_ZERO;
@@ -142,21 +178,22 @@ DEVICE_FN void body_fold_divide(const struct device_item *it, float *r, int lane
         DEVICE_UNROLL for (int i = 0; i < lanes; i++) r[i] = body_divide_f32(r[i], it->u.div);
 }
 
-#define BODY_FOLD_DTYPE(dtype, lanes)                                                            \
-    case dtype:                                                                                  \
-        switch (it->op) {                                                                        \
-        case WEFT_MIN: body_fold_floats(image, it, u, offset, dtype, WEFT_MIN, lanes, r); break; \
-        case WEFT_MAX: body_fold_floats(image, it, u, offset, dtype, WEFT_MAX, lanes, r); break; \
-        default: body_fold_floats(image, it, u, offset, dtype, WEFT_SUM, lanes, r); break;       \
-        }                                                                                        \
+#define BODY_FOLD_DTYPE(dtype, lanes)                                                                  \
+    case dtype:                                                                                        \
+        switch (it->op) {                                                                              \
+        case WEFT_MIN: body_fold_floats(image, it, u, offset, used, dtype, WEFT_MIN, lanes, r); break; \
+        case WEFT_MAX: body_fold_floats(image, it, u, offset, used, dtype, WEFT_MAX, lanes, r); break; \
+        default: body_fold_floats(image, it, u, offset, used, dtype, WEFT_SUM, lanes, r); break;       \
+        }                                                                                              \
         break;
-#define BODY_FOLD_STORE(dtype, lanes)                                         \
-    case dtype:                                                               \
-        body_encode(dtype, r, w, lanes);                                      \
-        body_fold_store(image, it, d, (uint32_t)(lanes)*body_size(dtype), w); \
+#define BODY_FOLD_STORE(dtype, lanes)                                                                 \
+    case dtype:                                                                                       \
+        body_encode(dtype, r, w, lanes);                                                              \
+        body_fold_store(image, it, d, (uint32_t)(lanes)*body_size(dtype), used *body_size(dtype), w); \
         break;
 
-DEVICE_FN void body_fold_f32s(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset)
+DEVICE_FN void body_fold_f32s(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset,
+                              uint32_t used)
 {
     float r[4] BODY_ZERO;
     uint32_t w[BODY_WORDS] BODY_ZERO;
@@ -171,7 +208,8 @@ DEVICE_FN void body_fold_f32s(const void *image, const struct device_item *it, u
     }
 }
 
-DEVICE_FN void body_fold_thin(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset)
+DEVICE_FN void body_fold_thin(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset,
+                              uint32_t used)
 {
     float r[8] BODY_ZERO;
     uint32_t w[BODY_WORDS] BODY_ZERO;
@@ -233,14 +271,14 @@ DEVICE_FN uint64_t body_wide_fold(uint64_t a, uint64_t b, int fold)
 
 /* r is the first term, then the fold. */
 DEVICE_FN void body_fold_words(const void *image, const struct device_item *it, uint32_t u, uint64_t offset,
-                               const int fold, uint32_t *r)
+                               uint32_t used, const int fold, uint32_t *r)
 {
     DEVICE_ROLLED for (uint32_t t = 0; t < it->terms; t += BODY_WAYS)
     {
         uint64_t at[BODY_WAYS] BODY_ZERO;
         uint32_t w[BODY_WAYS][4] BODY_ZERO;
         body_terms_at(image, it, u, offset, t, at);
-        DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++) body_words_load(at[k], 16, w[k]);
+        DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++) body_fold_load(at[k], 16, used * it->size, w[k]);
         DEVICE_UNROLL for (uint32_t k = 0; k < BODY_WAYS; k++)
         {
             if (t + k == 0) {
@@ -262,11 +300,12 @@ DEVICE_FN void body_fold_words(const void *image, const struct device_item *it, 
     }
 }
 
-DEVICE_FN void body_fold_bits(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset)
+DEVICE_FN void body_fold_bits(const void *image, const struct device_item *it, uint32_t u, uint64_t d, uint64_t offset,
+                              uint32_t used)
 {
-    uint32_t r[4] BODY_ZERO;
+    uint32_t r[BODY_WORDS] BODY_ZERO;
 #define BODY_FOLD_WORDS(fold) \
-    case fold: body_fold_words(image, it, u, offset, fold, r); break;
+    case fold: body_fold_words(image, it, u, offset, used, fold, r); break;
     switch (it->fold) {
         BODY_FOLD_WORDS(FOLD_ADD8)
         BODY_FOLD_WORDS(FOLD_ADD16)
@@ -287,7 +326,7 @@ DEVICE_FN void body_fold_bits(const void *image, const struct device_item *it, u
         BODY_FOLD_WORDS(FOLD_MIN_F64)
         BODY_FOLD_WORDS(FOLD_MAX_F64)
     }
-    body_fold_store(image, it, d, 16, r);
+    body_fold_store(image, it, d, 16, used * it->size, r);
 }
 
 DEVICE_FN void body_fold_lanes(const void *image, const struct device_item *it, uint32_t block, uint32_t thread)
@@ -297,15 +336,12 @@ DEVICE_FN void body_fold_lanes(const void *image, const struct device_item *it, 
     if (u >= it->units)
         return;
     body_find(image, it, it->loops, u, &d, &offset);
-    if (it->rest && u == it->units - 1) {
-        DEVICE_ROLLED for (uint32_t i = 0; i < it->rest; i++)
-            body_fold_store_one(image, it, d + i * it->size, 0, body_fold_one(image, it, u, i));
-        return;
-    }
+    const uint32_t lanes = it->form == FORM_FOLD_F32 ? 4 : it->form == FORM_FOLD_THIN ? 8 : ITEM_BYTES / it->size;
+    const uint32_t used = it->rest && u == it->units - 1 ? it->rest : lanes; /* elements of the unit */
     switch (it->form) {
-    case FORM_FOLD_F32: body_fold_f32s(image, it, u, d, offset); break;
-    case FORM_FOLD_THIN: body_fold_thin(image, it, u, d, offset); break;
-    default: body_fold_bits(image, it, u, d, offset); break;
+    case FORM_FOLD_F32: body_fold_f32s(image, it, u, d, offset, used); break;
+    case FORM_FOLD_THIN: body_fold_thin(image, it, u, d, offset, used); break;
+    default: body_fold_bits(image, it, u, d, offset, used); break;
     }
 }
 #endif
