@@ -4,7 +4,10 @@
 #include "memory/sum.h"
 
 #define CHUNK 65536 /* bytes that are copied before they are summed, so that they are in the cache still */
-#define ROWS 16384  /* bytes that are summed before some of them are copied */
+/* Bytes that are summed before some of them are copied. The hardware prefetches while they are summed: on a Neoverse-N1
+ * fewer cost up to a third of the rate, and more than twice as many do not stay in the cache of every core. */
+#define ROWS 65536
+#define LONG 64 /* elements of a row that are worth a call */
 
 void block_sums_add(const void *bytes, int64_t at, int64_t n, uint64_t *sums)
 {
@@ -61,6 +64,17 @@ static int64_t reach(const struct memory_tile *t, int loop, int64_t size)
     return size;
 }
 
+/* The rows of a tile are in the cache: a cast needs no prefetching, as memory_copy does it for rows with gaps. */
+static void copy_near(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
+{
+    bool rows = t->loops == 2 && t->n[1] >= LONG && t->stride[0][1] == (int64_t)weft_dtype_size(to) &&
+                t->stride[1][1] == (int64_t)weft_dtype_size(from);
+    if (!rows || to == from)
+        memory_copy(t, dst, to, src, from);
+    for (int64_t i = 0; rows && to != from && i < t->n[0]; i++)
+        memory_cast(dst + i * t->stride[0][0], to, src + i * t->stride[1][0], from, (size_t)t->n[1]);
+}
+
 /* A few rows at a time: loops that reach farther are taken apart, from the outermost one on. */
 static void copy_loops(struct block_sums_walk *w, const struct memory_tile *t, int loop, unsigned char *dst, int to,
                        int64_t at, int from)
@@ -79,7 +93,7 @@ static void copy_loops(struct block_sums_walk *w, const struct memory_tile *t, i
             part.stride[1][k - loop] = t->stride[1][k];
         }
         block_sums_upto(w, at + i * stride + (take - 1) * stride + inner);
-        memory_copy(&part, dst + (loop < t->loops ? i * t->stride[0][loop] : 0), to, w->array + at + i * stride, from);
+        copy_near(&part, dst + (loop < t->loops ? i * t->stride[0][loop] : 0), to, w->array + at + i * stride, from);
     }
 }
 
