@@ -328,6 +328,14 @@ int bench_bus(int argc, char **argv)
         return code < 0 ? CLI_OK : code;
     if (o.bytes / o.tensors < 64)
         return args_complain(&verb, "a tensor has 64 bytes at least");
+    if (o.device >= 0 && (o.trainer || o.cpu || o.peers))
+        return args_complain(&verb, "--device measures one rank beside nothing else: leave out --%s",
+                             o.trainer ? "trainer"
+                             : o.cpu   ? "cpu"
+                                       : "peers");
+    if (o.trainer && (o.cpu || o.peers))
+        return args_complain(&verb, "--trainer measures steps by elapsed time beside nothing else: leave out --%s",
+                             o.cpu ? "cpu" : "peers");
     struct failure why = {0};
     struct temp_folder folder;
     struct result result = {0};

@@ -237,6 +237,16 @@ fi
 WEFT_DEVICE=sim "$WEFT_BIN" bench bus --bytes 64K --tensors 3 --rounds 1 --device 0 --json >"$work/out" 2>"$work/err" ||
     complain "bench bus --device: $(cat "$work/err")"
 [ "$(grep -c '"put_GBps"' "$work/out")" = 8 ] || complain "bench bus --device: not all ways are there: $(cat "$work/out")"
+for other in --trainer --cpu "--peers $work/none.py"; do
+    # shellcheck disable=SC2086 # an option and its value
+    "$WEFT_BIN" bench bus --device 0 $other >"$work/out" 2>"$work/err" && complain "bench bus: --device $other is taken"
+    grep -q -- "leave out ${other%% *};" "$work/err" || complain "bench bus: --device $other: $(cat "$work/err")"
+done
+for other in --cpu "--peers $work/none.py"; do
+    # shellcheck disable=SC2086 # an option and its value
+    "$WEFT_BIN" bench bus --trainer $other >"$work/out" 2>"$work/err" && complain "bench bus: --trainer $other is taken"
+    grep -q -- "leave out ${other%% *};" "$work/err" || complain "bench bus: --trainer $other: $(cat "$work/err")"
+done
 "$WEFT_BIN" bench bus --bytes 64K --tensors 4 --rounds 1 --cpu --peers "$work/none.py" >"$work/out" 2>"$work/err" &&
     complain "bench bus: a script that is not there is taken"
 grep -q 'no such script' "$work/err" || complain "bench bus: a script that is not there is refused without a word"
