@@ -206,7 +206,8 @@ static void add_block(const struct adding *a, struct bus_pull_need *need, int ra
     need->all += (double)bytes;
 }
 
-/* What one reader needs, of the ranks that it would ask (choose_rank of version/fetch.c: all of them are as good). */
+/* What one reader needs, of the ranks that it would ask (choose_rank of version/fetch_sources.c: all of them are as
+ * good). */
 static int add_reader(const struct adding *a, struct bus_pull_need *need, int reader, struct failure *why)
 {
     struct reader_plan plan = {0};

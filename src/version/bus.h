@@ -16,7 +16,8 @@
  *     bus_agent.c     a process that holds the snapshots of its host
  *     reader_plan.c   from the layouts of both sides: what a reader copies from which rank
  *     subscribe.c     subscribers, pins
- *     fetch.c         which version, and copying it
+ *     fetch_version.c and those that fetch_version.h lists    reading one version on this rank
+ *     fetch.c         which version, on all ranks
  *     fetching.c      the same in the background
  *     bus_describe.c, doctor.c    what a set has, and what is wrong with it
  *     swap.c          all ranks or none */

@@ -377,6 +377,11 @@ int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **
     return err || b->data ? err : take_memory(s, b);
 }
 
+int subscribe_stopped(const weft_subscriber *s)
+{
+    return error_set(WEFT_EINVAL, "set '%s': the fetch was stopped by the caller", s->set);
+}
+
 /* ---- mappings ---- */
 
 int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int file, int64_t bytes, struct snapshot *out)

@@ -92,6 +92,7 @@ struct weft_subscriber {
 
 /* Refuses a call while a fetch runs in the background. */
 int subscribe_idle(weft_subscriber *s, const char *call);
+int subscribe_stopped(const weft_subscriber *s);             /* the error of a fetch that the caller has cancelled */
 int64_t subscribe_bytes(const weft_subscriber *s, size_t i); /* of the rank's own array of tensor i */
 /* Where tensor i is staged in a buffer. */
 unsigned char *subscribe_place(const weft_subscriber *s, const struct subscribe_buffer *b, size_t i);
