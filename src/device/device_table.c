@@ -210,7 +210,7 @@ bool device_table_small(const struct device_launch *l, size_t n)
 {
     bool small = n <= MEET_LAUNCHES;
     for (size_t i = 0; i < n && small; i++)
-        small = l[i].blocks <= MEET_WORK &&
-                (l[i].kernel == DEVICE_COPY || l[i].kernel == DEVICE_CAST || l[i].kernel == DEVICE_FOLD);
+        small = l[i].blocks <= MEET_WORK && l[i].kernel != DEVICE_TRANSPOSE && l[i].kernel != DEVICE_TRANSPOSE_ANY &&
+                l[i].kernel != DEVICE_SUM;
     return small;
 }

@@ -161,6 +161,7 @@ static int load_kernels(struct cuda_device *d)
         if (meets[k])
             e = load_kernel(d, meets[k], &d->meets[k]);
     e = e ? e : load_kernel(d, "meet_any", &d->meet_any);
+    e = e ? e : load_kernel(d, "meet_elements", &d->meet_elements);
     return e ? e : load_kernel(d, "meet", &d->meet);
 }
 
@@ -510,6 +511,16 @@ static int stream_launch(struct device *device, void *stream, uint64_t table, co
     CALL(device, "launching a kernel", launch_kernel(d, stream, d->kernels[l->kernel], l->blocks, arguments));
 }
 
+static CUfunction meet_kernel(const struct cuda_device *d, const struct device_work *work)
+{
+    if (!work || !work->n)
+        return d->meet;
+    for (size_t i = 0; i < work->n; i++)
+        if (!d->meets[work->launches[i].kernel])
+            return d->meet_elements;
+    return work->n == 1 ? d->meets[work->launches->kernel] : d->meet_any;
+}
+
 static int stream_meet(struct device *device, void *stream, const struct device_gate *g, const struct device_work *work)
 {
     struct gate gate = {.words = *g};
@@ -517,9 +528,7 @@ static int stream_meet(struct device *device, void *stream, const struct device_
     uint32_t blocks = 1;
     void *arguments[] = {&table, &gate};
     const struct cuda_device *own = cuda_of(device);
-    CUfunction kernel = !work || !work->n ? own->meet
-                        : work->n == 1    ? own->meets[work->launches->kernel]
-                                          : own->meet_any;
+    CUfunction kernel = meet_kernel(own, work);
     if (work) {
         gate.count = work->count;
         gate.n = (uint32_t)work->n;

@@ -22,6 +22,7 @@ struct cuda_device {
     CUmodule module;
     CUfunction kernels[DEVICE_KERNELS];
     CUfunction meets[DEVICE_KERNELS], meet_any, meet; /* with one launch, with several, without any */
+    CUfunction meet_elements;                         /* with launches that take single elements */
     CUstream stream;                                  /* for what is done at once */
     unsigned early;     /* 1: a kernel may come to the multiprocessors while the one before it ends: gate_order */
     uint32_t most;      /* blocks of a kernel whose blocks wait: meet_most */

@@ -118,3 +118,14 @@ static __device__ void meet_launch(const void *image, const struct device_launch
     }
 }
 MEET(meet_any, meet_launch(image, l, block))
+
+/* With single elements, too. */
+static __device__ void meet_launch_elements(const void *image, const struct device_launch *l, uint32_t block)
+{
+    switch (l->kernel) {
+    case DEVICE_CAST_ANY: MEET_BODY(body_cast_any); break;
+    case DEVICE_FOLD_ANY: MEET_BODY(body_fold_any); break;
+    default: meet_launch(image, l, block); break;
+    }
+}
+MEET(meet_elements, meet_launch_elements(image, l, block))
