@@ -17,6 +17,7 @@ struct range {
     uint64_t lo, hi; /* the first byte, and the one behind the last */
     uint32_t level;
     bool write;
+    const struct work *work;
 };
 
 struct ranges {
@@ -91,7 +92,7 @@ static bool ends_with_loops(const struct work *w)
 static struct range range_of(const struct work *w, const struct walked *o, bool write)
 {
     const uint64_t beyond = !ends_with_loops(w);
-    struct range r = {o->at, o->at + (beyond ? ITEM_BYTES : o->rest), w->level, write};
+    struct range r = {o->at, o->at + (beyond ? ITEM_BYTES : o->rest), w->level, write, w};
     for (int i = 0; i < o->nloops; i++) {
         const uint64_t length = ((uint64_t)o->loops[i].n - 1 + beyond) * (uint64_t)stride_of(o, i);
         if (stride_of(o, i) < 0)
@@ -136,8 +137,21 @@ static int ranges_make(struct ranges *r, const struct device_table *t)
     return 0;
 }
 
-/* Does a work of a level from `first` on and below `end` write to this memory, or with `reads` read it? */
-static bool touched(const struct ranges *r, const struct range *memory, uint32_t first, uint32_t end, bool reads)
+/* Does the fold walk through all its terms as it does through its destination? */
+static bool walks_alike(const struct device_table *t, const struct work *fold)
+{
+    bool alike = fold->item.alike;
+    for (int i = 0; i < fold->item.loops && alike; i++)
+        alike = t->loops.v[fold->loop + (size_t)i].stride[0] == t->loops.v[fold->loop + (size_t)i].stride[1];
+    for (uint32_t k = 0; k < fold->item.terms && alike; k++)
+        alike = t->terms.v[fold->term + k].size == fold->item.size;
+    return alike;
+}
+
+/* Does a work of a level from `first` on and below `end` write to this memory, or with `reads` read it? A read of
+ * exactly this memory by `term_of` does not count. */
+static bool touched(const struct ranges *r, const struct range *memory, uint32_t first, uint32_t end, bool reads,
+                    const struct work *term_of)
 {
     size_t low = 0, high = r->of.n;
     while (low < high) { /* the first one behind the memory */
@@ -151,7 +165,9 @@ static bool touched(const struct ranges *r, const struct range *memory, uint32_t
         const struct range *o = &r->of.v[i - 1];
         if (looks == LOOKS)
             return true;
-        if (o->hi > memory->lo && o->level >= first && o->level < end && (o->write || reads))
+        if (o->hi <= memory->lo || o->level < first || o->level >= end || !(o->write || reads))
+            continue;
+        if (o->write || o->work != term_of || o->lo != memory->lo || o->hi != memory->hi)
             return true;
     }
     return false;
@@ -188,8 +204,8 @@ static bool may_move(const struct device_table *t, const struct ranges *r, const
 {
     const struct walked to = walked_side(t, copy, 0), made = walked_side(t, fold, 0);
     const struct range there = range_of(copy, &to, true), here = range_of(fold, &made, true);
-    return !touched(r, &there, fold->level, copy->level, true) &&
-           !touched(r, &here, fold->level + 1, copy->level, false);
+    return !touched(r, &there, fold->level, copy->level, true, walks_alike(t, fold) ? fold : NULL) &&
+           !touched(r, &here, fold->level + 1, copy->level, false, NULL);
 }
 
 static bool is_fold(const struct work *w)

@@ -213,34 +213,35 @@ static void slots_fill(struct slots *real, struct slots *want)
         real->v[i] = want->v[i] = (float)nests_below(1000);
 }
 
-/* An allreduce of four ranks: each sums a part, and the others copy it. It is one launch, of one item for each part. */
+/* An allreduce of four ranks, in place or not: each sums a part, and the others copy it. It is one launch. */
 static void copies_of_folds_need_no_level(void **state)
 {
     (void)state;
     enum { RANKS = 4, PART = 24 };
     static struct slots real, want;
     nests_seed = 3;
-    for (int64_t n = PART - 3; n <= PART; n++) {
-        struct device_table *t = device_table_new();
-        assert_non_null(t);
-        slots_fill(&real, &want);
-        for (uint32_t level = 0; level < 2; level++)
-            for (int part = 0; part < RANKS; part++)
-                for (int rank = 0; rank < RANKS; rank++) {
-                    const int at = part * PART, dst = (RANKS + rank) * SLOT + at;
-                    if (level == 0 && rank == part)
-                        slots_task(t, &real, &want, 0, n, dst, (int[]){at, SLOT + at, 2 * SLOT + at, 3 * SLOT + at},
-                                   RANKS);
-                    else if (level == 1 && rank != part)
-                        slots_task(t, &real, &want, 1, n, dst, (int[]){(RANKS + part) * SLOT + at}, 1);
-                }
-        table_run(t);
-        size_t launches;
-        device_table_launches(t, &launches);
-        assert_int_equal(launches, 1);
-        device_table_free(t);
-        assert_memory_equal(&real, &want, sizeof real);
-    }
+    for (int64_t n = PART - 3; n <= PART; n++)
+        for (int first = 0; first <= RANKS; first += RANKS) { /* the slot of the first result */
+            struct device_table *t = device_table_new();
+            assert_non_null(t);
+            slots_fill(&real, &want);
+            for (uint32_t level = 0; level < 2; level++)
+                for (int part = 0; part < RANKS; part++)
+                    for (int rank = 0; rank < RANKS; rank++) {
+                        const int at = part * PART, dst = (first + rank) * SLOT + at;
+                        if (level == 0 && rank == part)
+                            slots_task(t, &real, &want, 0, n, dst, (int[]){at, SLOT + at, 2 * SLOT + at, 3 * SLOT + at},
+                                       RANKS);
+                        else if (level == 1 && rank != part)
+                            slots_task(t, &real, &want, 1, n, dst, (int[]){(first + part) * SLOT + at}, 1);
+                    }
+            table_run(t);
+            size_t launches;
+            device_table_launches(t, &launches);
+            assert_int_equal(launches, 1);
+            device_table_free(t);
+            assert_memory_equal(&real, &want, sizeof real);
+        }
 }
 
 /* Copies and sums of random slots at random levels, of which copies of sums may move only where nobody sees it. */
