@@ -298,6 +298,17 @@ typedef struct weft_machine {
     int64_t bytes_per_us; /* of one host's link; default 12500 (100 Gbit/s) */
     int ranks;            /* entries of host; 0 if host is NULL */
     const int *host;      /* the host of each rank, from 0 on, if ranks_per_host cannot express it; otherwise NULL */
+    /* The following are for the choice of an algorithm alone, and are not part of a saved plan. */
+    int64_t inside_latency_ns;      /* of a message inside a host; default 2000 */
+    int64_t inside_bytes_per_us;    /* of a rank's port, each direction, if a link joins the ranks of a host; 0: they
+                                       share memory */
+    int64_t copy_bytes_per_us;      /* what a rank copies or folds; default 20000 */
+    int64_t host_copy_bytes_per_us; /* what all ranks of a host copy or fold; 0: as much as each of them can */
+    int64_t core_bytes_per_us;      /* what a core moves through a link between hosts; 0: the link needs no core */
+    int64_t message_ns;             /* a rank's own time for a message, at either end; default 200 */
+    int64_t launch_ns;              /* a rank's own time for a kernel, if a link joins the ranks of a host */
+    int links;                      /* of a host, which make up bytes_per_us and which its ranks share; default 1 */
+    int cores;                      /* that the ranks of a host share; 0: each rank has one */
 } weft_machine;
 #define WEFT_MACHINE_INIT WEFT_SIZED(weft_machine)
 

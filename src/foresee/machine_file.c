@@ -249,11 +249,35 @@ int machine_file_hosts(const struct machine_file *m, int world)
     return m->ranks_per_host ? (int)((world + m->ranks_per_host - 1) / m->ranks_per_host) : 1;
 }
 
+/* Bytes a microsecond. 0 is no limit. */
+static int64_t rate_of(double bytes_per_ns)
+{
+    return bytes_per_ns > 0 ? (int64_t)fmax(1, bytes_per_ns * 1e3) : 0;
+}
+
+static int64_t time_of(double ns)
+{
+    return (int64_t)fmax(1, ns);
+}
+
 weft_machine machine_file_lower(const struct machine_file *m)
 {
-    double rate = (double)m->nics * m->nic * 1e3;
+    static const int64_t free_of_cost = INT64_C(1) << 40;
+    bool device = m->inside == MACHINE_FILE_LINK;
+    int64_t link = rate_of((double)m->nics * m->nic), port = rate_of(m->inside_rank), copy = rate_of(m->copy);
     return (weft_machine){.size = sizeof(weft_machine),
                           .ranks_per_host = (int)m->ranks_per_host,
-                          .latency_ns = (int64_t)fmax(1, m->nic_latency),
-                          .bytes_per_us = rate > 0 ? (int64_t)fmax(1, rate) : INT64_C(1) << 40};
+                          .latency_ns = time_of(m->nic_latency),
+                          .bytes_per_us = link ? link : free_of_cost,
+                          .inside_latency_ns = time_of(m->inside_latency),
+                          .inside_bytes_per_us = !device ? 0
+                                                 : port  ? port
+                                                         : free_of_cost,
+                          .copy_bytes_per_us = copy ? copy : free_of_cost,
+                          .host_copy_bytes_per_us = rate_of(m->copy_host),
+                          .core_bytes_per_us = rate_of(m->nic_core),
+                          .message_ns = time_of(m->message),
+                          .launch_ns = (int64_t)m->launch,
+                          .links = (int)m->nics,
+                          .cores = (int)fmin((double)m->cores, ceil((double)m->cores / (double)m->hosts_on_cores))};
 }

@@ -25,6 +25,13 @@ struct draft_node {
     int64_t div, tie;
 };
 
+/* Which algorithm was chosen for a pair of layouts, by their hashes. */
+struct draft_choice {
+    uint64_t of; /* 0: none */
+    const struct row *row;
+};
+#define DRAFT_CHOICES 16 /* pairs that are remembered: the layers of a model have the same ones */
+
 struct draft {
     int32_t rank, world;
     uint32_t tensor;  /* the tensor that is being lowered, to which new parts and nodes belong */
@@ -43,6 +50,7 @@ struct draft {
     VEC(struct draft_node) nodes;
     VEC(uint32_t) deps;
     VEC(char) names;
+    struct draft_choice chosen[DRAFT_CHOICES];
 };
 
 #define DRAFT_NONE UINT32_MAX

@@ -102,13 +102,9 @@ static int s_rank(const struct feed *f, int64_t replica)
     return mesh_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
 }
 
-/* Is it cheaper to send once and pass on within the host? Compares, in nanoseconds by the machine's figures, the
- * further copies on the link with one more hop inside the host. */
 static bool hand_on(const struct feed *f, int64_t takers)
 {
-    const weft_machine *m = f->j->machine;
-    int64_t bytes = f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
-    return wide_mul(takers - 1, 500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;
+    return machine_hand_on(f->j->machine, f->length * f->other * (int64_t)weft_dtype_size(f->j->wire), takers);
 }
 
 /* The replicas of one piece, host by host. Kept from pair to pair: mostly one of the two pieces stays the same. */

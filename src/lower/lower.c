@@ -106,7 +106,10 @@ static int check_options(const weft_lower_opts *in, weft_lower_opts *o, weft_mac
     if (err)
         return err;
     o->machine = m;
-    if (o->bucket < 0 || o->world < 0 || m->ranks_per_host < 0 || m->latency_ns < 0 || m->bytes_per_us < 0)
+    if (o->bucket < 0 || o->world < 0 || m->ranks_per_host < 0 || m->latency_ns < 0 || m->bytes_per_us < 0 ||
+        m->inside_latency_ns < 0 || m->inside_bytes_per_us < 0 || m->copy_bytes_per_us < 0 ||
+        m->host_copy_bytes_per_us < 0 || m->core_bytes_per_us < 0 || m->message_ns < 0 || m->launch_ns < 0 ||
+        m->links < 0 || m->cores < 0)
         return error_set(WEFT_EINVAL, "lower: an option is negative");
     if (m->host && m->ranks < 1)
         return error_set(WEFT_EINVAL, "lower: machine.host has %d entries", m->ranks);
@@ -123,6 +126,14 @@ static int check_options(const weft_lower_opts *in, weft_lower_opts *o, weft_mac
         m->latency_ns = 2000;
     if (!m->bytes_per_us)
         m->bytes_per_us = 12500;
+    if (!m->inside_latency_ns)
+        m->inside_latency_ns = 2000;
+    if (!m->copy_bytes_per_us)
+        m->copy_bytes_per_us = 20000;
+    if (!m->message_ns)
+        m->message_ns = 200;
+    if (!m->links)
+        m->links = 1;
     return 0;
 }
 
@@ -137,6 +148,16 @@ static uint64_t digest(const weft_move *m, size_t n, const weft_lower_opts *o, i
     h = hash_u64(hash_u64(h, (uint64_t)o->bucket), (uint64_t)world << 1 | o->in_place);
     h = hash_u64(hash_u64(h, (uint64_t)o->machine->ranks_per_host), (uint64_t)o->machine->latency_ns);
     h = hash_u64(h, (uint64_t)o->machine->bytes_per_us);
+    const int64_t more[] = {o->machine->inside_latency_ns,
+                            o->machine->inside_bytes_per_us,
+                            o->machine->copy_bytes_per_us,
+                            o->machine->host_copy_bytes_per_us,
+                            o->machine->core_bytes_per_us,
+                            o->machine->message_ns,
+                            o->machine->launch_ns,
+                            o->machine->links,
+                            o->machine->cores};
+    h = hash_bytes(h, more, sizeof more);
     for (int r = 0; o->machine->host && r < world; r++)
         h = hash_u64(h, (uint64_t)o->machine->host[r]);
     return o->algorithm ? hash_bytes(h, o->algorithm, strlen(o->algorithm)) : h;

@@ -1,5 +1,7 @@
 #include "lower/machine.h"
 
+#include "base/math.h"
+
 bool machine_hosts(const weft_machine *m, int world)
 {
     if (!m->host)
@@ -13,4 +15,9 @@ bool machine_hosts(const weft_machine *m, int world)
 int machine_host(const weft_machine *m, int rank)
 {
     return m->host ? m->host[rank] : m->ranks_per_host > 0 ? rank / m->ranks_per_host : 0;
+}
+
+bool machine_hand_on(const weft_machine *m, int64_t bytes, int64_t takers)
+{
+    return wide_mul(takers - 1, 500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;
 }

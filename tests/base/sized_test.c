@@ -24,7 +24,7 @@
     _Static_assert(sizeof(type) == offsetof(type, field) + sizeof(((type *)NULL)->field), \
                    #type " ends with padding, or a field was added: its last one stands here")
 ENDS_WITH(weft_layout_desc, scale);
-ENDS_WITH(weft_machine, host);
+ENDS_WITH(weft_machine, cores);
 ENDS_WITH(weft_lower_opts, machine);
 ENDS_WITH(weft_stats, memory);
 ENDS_WITH(weft_collective, to);

@@ -140,7 +140,7 @@ run 2 sim 'f32[4] @x1' 'f32[5] @x1'; err "two different shapes"
 run 2 sim --list a b; err "--list, --show and --calibrate take no tensors"
 run 0 sim --calibrate; cp out here.machine; grep -Eq '^copy +[1-9][0-9.]* GB/s|^copy +0[.][0-9]+ GB/s' here.machine || complain "$what: no rate of copies"
 run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --machine here.machine; out "machine           here.machine: 4 ranks on 1 hosts"
-run 0 plan 'f32[1048576] @x16 +sum(x)' 'f32[1048576] @x16' --machine h100; out "allreduce, by two_level"
+run 0 plan 'f32[4194304] @x16 +sum(x)' 'f32[4194304] @x16' --machine h100; out "allreduce, by two_level"
 run 2 plan 'f32[8] @x1' 'f32[8] @x1' --machine h100 --per-host 2; err "--machine and --per-host exclude each other"
 python=${WEFT_PYTHON:-python3}
 run 0 sim 'f32[64/y,64/x] @y2.x2' 'f32[64/y,64] @y4=4..7' --html page.html --what-if --json

@@ -30,7 +30,8 @@ weft_plan *sample_plan(int rank, int world, const char *kind, const char *algori
     p->kind = kind;
     p->algorithm = algorithm;
     p->bucket = 1 << 20;
-    p->machine = (weft_machine){sizeof(weft_machine), 4, 2000, 12500, 0, NULL};
+    p->machine =
+        (weft_machine){.size = sizeof(weft_machine), .ranks_per_host = 4, .latency_ns = 2000, .bytes_per_us = 12500};
     return p;
 }
 

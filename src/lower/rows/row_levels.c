@@ -314,7 +314,7 @@ int row_levels_alike(const struct job *j, const struct recognised *r, bool *alik
     return 0;
 }
 
-/* ---- volumes and costs ---- */
+/* ---- volumes ---- */
 
 /* Bytes that the terms of one element move on their way to its owner. */
 static int64_t bytes_up(const struct levels *l, const struct share *s)
@@ -374,20 +374,4 @@ int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r
         return rc;
     struct share s = piece_of_root(&l, 0);
     return slice_count(&b) * bytes_up(&l, &s);
-}
-
-void row_levels_cost(const char *kind, int64_t hosts, int64_t p, int64_t bytes, struct row_cost *between,
-                     struct row_cost *inside)
-{
-    int64_t n = ceil_div(p, hosts), far = hosts - 1, near = n - 1;
-    if (!strcmp(kind, "allreduce")) {
-        *between = (struct row_cost){2, 2 * far, 2 * (bytes - bytes / hosts)};
-        *inside = (struct row_cost){2, 2 * near, 2 * (bytes - bytes / n)};
-    } else if (!strcmp(kind, "reduce_scatter")) {
-        *between = (struct row_cost){1, far, bytes - bytes / hosts};
-        *inside = (struct row_cost){1, near, bytes - bytes / n};
-    } else { /* reduce: the root's link carries a value of each host */
-        *between = (struct row_cost){1, far * n, far * bytes};
-        *inside = (struct row_cost){1, near, n * bytes};
-    }
 }

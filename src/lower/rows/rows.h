@@ -9,21 +9,14 @@
  * The chooser takes the row with the lowest cost. Of equal costs "direct" is taken, then the row that stands first. */
 #ifndef WEFT_LOWER_ROWS_ROWS_H
 #define WEFT_LOWER_ROWS_ROWS_H
+#include "lower/rows/play.h"
 #include "lower/rows/slice.h"
-
-/* The cost of an algorithm: how many messages must follow each other, how many pass through the busiest rank, and how
- * many bytes. */
-struct row_cost {
-    int64_t depth, messages, bytes;
-};
 
 /* What a row is. */
 enum row_is {
     ROW_IN_PLACE = 1,     /* right also when source and destination share their memory */
     ROW_POWER_OF_TWO = 2, /* for groups of 2, 4, 8, ... members only */
-    ROW_HOSTS = 4,        /* for ranks on several hosts only */
-    ROW_SHARES_LINK = 8   /* one in which all ranks of a host send to other hosts at the same time, so that each has a
-                             part of the host's link; in the others one rank of a host does */
+    ROW_HOSTS = 4         /* for ranks on several hosts only */
 };
 
 struct row {
@@ -34,8 +27,7 @@ struct row {
     /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is what all of them send.
      * Negative: an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
-    /* bytes: of the larger of one rank's source and destination pieces. NULL: row_levels_cost says it. */
-    void (*cost)(int64_t members, int64_t bytes, struct row_cost *out);
+    void (*play)(struct stages *s, const struct play *x); /* plays its stages, for the chooser */
 };
 
 /* *row is NULL for the general lowering. Refuses a forced algorithm that does not fit. */
@@ -73,9 +65,6 @@ int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r
 /* Are all groups that fold the same elements placed on hosts in the same way? Otherwise they would fold them in
  * different orders. */
 int row_levels_alike(const struct job *j, const struct recognised *r, bool *alike);
-/* The costs of the levels' algorithms between hosts, and inside one. */
-void row_levels_cost(const char *kind, int64_t hosts, int64_t members, int64_t bytes, struct row_cost *between,
-                     struct row_cost *inside);
 int row_alltoall_pairwise(const struct job *j, const struct recognised *r);
 int row_alltoall_bruck(const struct job *j, const struct recognised *r);
 #endif
