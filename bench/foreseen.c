@@ -1,9 +1,9 @@
 /* How long a move takes, for bench/foreseen.py to lay beside what weft sim foresees. It is started by weft run.
  *
- *   foreseen TIMES TABLE RUNS RANKS_PER_HOST LATENCY_NS BYTES_PER_US
+ *   foreseen TIMES TABLE RUNS FIGURE...
  *
- * TABLE has a line `name: SRC -> DST` for each tensor. The last three figures are the machine that plans are lowered
- * for, the same as that of weft sim. Rank 0 prints a line, and reads one before it opens its comm: in between the
+ * TABLE has a line `name: SRC -> DST` for each tensor. The figures are the machine that plans are lowered for, the same
+ * as that of weft sim: see `figures`. Rank 0 prints a line, and reads one before it opens its comm: in between the
  * caller can limit the links. All ranks begin a run at the same time, which rank 0 sets. TIMES is a file of as many
  * bytes as RUNS times (1 + ranks) times 8, all zero: it gets the begin of each run and the end on each rank, in ns. */
 #define _GNU_SOURCE
@@ -25,6 +25,19 @@
 #define AHEAD 2000000 /* ns from the barrier to the begin of a run: until then all ranks know it */
 #define AWAKE 200000  /* ns before the begin from which ranks do not sleep */
 #define ALIGNED 128
+
+static weft_machine machine = WEFT_MACHINE_INIT;
+static int64_t per_host, cores;
+static int64_t *const figures[] = {&per_host,
+                                   &machine.latency_ns,
+                                   &machine.bytes_per_us,
+                                   &machine.inside_latency_ns,
+                                   &machine.copy_bytes_per_us,
+                                   &machine.host_copy_bytes_per_us,
+                                   &machine.core_bytes_per_us,
+                                   &machine.message_ns,
+                                   &cores};
+#define FIGURES ((int)(sizeof figures / sizeof *figures))
 
 static weft_move moves[MOST];
 static weft_view from[MOST], to[MOST];
@@ -115,12 +128,12 @@ static int work(char **argv)
     weft_comm *c = NULL;
     weft_plan *plan = NULL;
     weft_exec *x = NULL;
-    weft_machine machine = WEFT_MACHINE_INIT;
     weft_lower_opts opts = WEFT_LOWER_OPTS_INIT;
     int runs = atoi(argv[3]), err = read_table(argv[2]);
-    machine.ranks_per_host = atoi(argv[4]);
-    machine.latency_ns = atoll(argv[5]);
-    machine.bytes_per_us = atoll(argv[6]);
+    for (int i = 0; i < FIGURES; i++)
+        *figures[i] = atoll(argv[4 + i]);
+    machine.ranks_per_host = (int)per_host;
+    machine.cores = (int)cores;
     opts.machine = &machine;
     if (!err)
         err = weft_comm_open(NULL, NULL, &c);
@@ -152,9 +165,8 @@ int main(int argc, char **argv)
 {
     const char *rank = getenv("WEFT_RANK");
     char line[16];
-    if (argc != 7 || !rank) {
-        fprintf(stderr, "usage: weft run -n N -- foreseen TIMES TABLE RUNS RANKS_PER_HOST LATENCY_NS BYTES_PER_US; "
-                        "see bench/foreseen.py\n");
+    if (argc != 4 + FIGURES || !rank) {
+        fprintf(stderr, "usage: weft run -n N -- foreseen TIMES TABLE RUNS FIGURE...; see bench/foreseen.py\n");
         return 2;
     }
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);

@@ -92,6 +92,19 @@ def limit(pid, hosts, mbit):
                             "limit", "67108864"], check=True)
 
 
+def figures(case, machine):
+    """What bench/foreseen.c lowers for: as weft sim does, in ns and bytes a microsecond."""
+    def rate(key, without):
+        return int(float(machine[key].split()[0]) * 1e3) or without
+
+    def ns(key):
+        return max(1, int(float(machine[key].split()[0])))
+
+    cores = -(-int(machine["cores"]) // case["hosts"])
+    return [case["ranks"] // case["hosts"] if case["hosts"] > 1 else 0, ns("nic_latency"), rate("nic", 1 << 40), ns("inside_latency"),
+            rate("copy", 1 << 40), rate("copy_host", 0), rate("nic_core", 0), ns("message"), cores]
+
+
 def measure(options, folder, case, machine, runs):
     """The nanoseconds of each run; the first two are left out."""
     runs, ranks = runs + 2, case["ranks"]
@@ -100,11 +113,8 @@ def measure(options, folder, case, machine, runs):
         f.truncate(runs * (1 + ranks) * 8)
     with open(table, "w", encoding="utf-8") as f:
         f.write("\n".join(case["table"]) + "\n")
-    nic = float(machine["nic"].split()[0])
     command = [options.weft, "run", "-n", str(ranks)] + (["--hosts", str(case["hosts"])] if case["hosts"] > 1 else [])
-    command += ["--", os.path.join(options.build, "bench", "foreseen"), times, table, str(runs),
-                str(ranks // case["hosts"] if case["hosts"] > 1 else 0), str(max(1, int(float(machine["nic_latency"].split()[0])))),
-                str(int(nic * 1e3) if nic else 1 << 40)]
+    command += ["--", os.path.join(options.build, "bench", "foreseen"), times, table, str(runs)] + [str(x) for x in figures(case, machine)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         try:
             if job.stdout.readline() != "ready\n":
