@@ -350,8 +350,9 @@ static void index_waits(struct diagnosis *d)
         d->by_on[d->first_on[d->fl.waits[i].on + 1]++] = i;
 }
 
-static int diagnose(const char *const *paths, int n, bool json, struct failure *f)
+static int diagnose(void *arg, const char *const *paths, int n, struct failure *f)
 {
+    const bool *json = arg;
     struct diagnosis d = {.n = 0};
     int code = flight_files_read(paths, n, &d.fl, f);
     if (code)
@@ -366,11 +367,11 @@ static int diagnose(const char *const *paths, int n, bool json, struct failure *
         code = wait_ends_find(&d.fl, &d.ends, f);
     if (!code) {
         index_waits(&d);
-        if (json)
+        if (*json)
             print_json(&d);
         else
             print_text(&d);
-        f->code = nothing_wrong(&d) ? CLI_OK : CLI_WRONG;
+        code = nothing_wrong(&d) ? CLI_OK : CLI_WRONG;
     }
     wait_ends_free(&d.ends);
     free(d.by_on);
@@ -391,15 +392,5 @@ int cmd_diagnose(int argc, char **argv)
         "ranks wrote into the folder WEFT_FLIGHT when a wait ran out of time, when the comm failed, or after SIGUSR2.\n"
         "Exit code 0: no rank waits; 1: a rank waits, or something failed; 2: a file cannot be used.",
         rows, argc};
-    const char **words = calloc((size_t)argc + 1, sizeof *words);
-    struct failure f = {.code = CLI_WRONG, .text = "memory is out"};
-    if (!words)
-        return failure_print(&f, "diagnose");
-    int n, code = args_parse(&verb, argc, argv, words, &n);
-    if (!code && !n)
-        code = args_complain(&verb, "there is no file");
-    if (!code && diagnose(words, n, json, &f))
-        failure_print(&f, "diagnose");
-    free(words);
-    return code < 0 ? CLI_OK : code ? code : f.code;
+    return args_files(&verb, argc, argv, "there is no file", diagnose, &json);
 }

@@ -18,6 +18,7 @@
 #define WAITS 10
 
 struct options {
+    const struct args_verb *verb;
     const char *out, *machine, *plans;
     bool json, sim;
 };
@@ -450,7 +451,7 @@ static void print_json(const struct report *r)
 
 /* ---- the verb ---- */
 
-static int trace(const struct options *o, const char *const *paths, int n, struct failure *f)
+static int report(const struct options *o, const char *const *paths, int n, struct failure *f)
 {
     struct report r = {.nwaits = 0};
     int code = trace_files_read(paths, n, &r.t, f);
@@ -487,6 +488,19 @@ static char *folder_of(const char *path)
     return !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
+static int trace(void *arg, const char *const *paths, int n, struct failure *f)
+{
+    struct options *o = arg;
+    if (o->machine && !o->sim)
+        return args_complain(o->verb, "--machine is for --sim");
+    o->machine = o->machine ? o->machine : "plain";
+    char *folder = folder_of(paths[0]);
+    o->plans = folder;
+    int code = folder ? report(o, paths, n, f) : failure_set(f, CLI_WRONG, "memory is out");
+    free(folder);
+    return code;
+}
+
 int cmd_trace(int argc, char **argv)
 {
     struct options o = {.machine = NULL};
@@ -503,24 +517,6 @@ int cmd_trace(int argc, char **argv)
         "Puts the traces of all ranks of a job together, on one clock, and prints its runs and its ten longest waits. "
         "The files are\nthose that the ranks wrote into the folder WEFT_TRACE.",
         rows, argc};
-    const char **words = calloc((size_t)argc + 1, sizeof *words);
-    struct failure f = {.code = CLI_WRONG, .text = "memory is out"};
-    if (!words)
-        return failure_print(&f, "trace");
-    int n, code = args_parse(&verb, argc, argv, words, &n);
-    if (!code && !n)
-        code = args_complain(&verb, "there is no folder or file");
-    if (!code && o.machine && !o.sim)
-        code = args_complain(&verb, "--machine is for --sim");
-    o.machine = o.machine ? o.machine : "plain";
-    char *folder = NULL;
-    if (!code) {
-        o.plans = folder = folder_of(words[0]);
-        code = folder ? trace(&o, words, n, &f) : failure_set(&f, CLI_WRONG, "memory is out");
-        if (code)
-            failure_print(&f, "trace");
-    }
-    free(folder);
-    free(words);
-    return code < 0 ? CLI_OK : code;
+    o.verb = &verb;
+    return args_files(&verb, argc, argv, "there is no folder or file", trace, &o);
 }

@@ -156,3 +156,19 @@ int args_parse(const struct args_verb *verb, int argc, char **argv, const char *
         *nwords = argc;
     return 0;
 }
+
+int args_files(const struct args_verb *verb, int argc, char **argv, const char *none,
+               int (*run)(void *arg, const char *const *files, int n, struct failure *f), void *arg)
+{
+    const char **words = calloc((size_t)argc + 1, sizeof *words);
+    struct failure f = {.text = ""};
+    int n, code = words ? args_parse(verb, argc, argv, words, &n) : failure_set(&f, CLI_WRONG, "memory is out");
+    if (!code && !n)
+        code = args_complain(verb, "%s", none);
+    if (!code)
+        code = run(arg, words, n, &f);
+    if (*f.text)
+        failure_print(&f, verb->name);
+    free(words);
+    return code < 0 ? CLI_OK : code;
+}

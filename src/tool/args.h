@@ -33,6 +33,10 @@ struct args_verb {
 /* Reads argv[0..argc). Words that are not options go to words[0..*nwords). For a command, *nwords is where it begins.
  * Returns 0, -1 after it has printed the help (exit 0), or CLI_BAD after it has said what is wrong. */
 int args_parse(const struct args_verb *verb, int argc, char **argv, const char **words, int *nwords);
+/* The whole of a verb whose words are one file or more: reads argv, calls `run` with the files, and prints what it has
+ * said in *f, if anything. none: what is wrong if there is no file. Returns the exit code: that of `run`. */
+int args_files(const struct args_verb *verb, int argc, char **argv, const char *none,
+               int (*run)(void *arg, const char *const *files, int n, struct failure *f), void *arg);
 /* Says what is wrong with the usage, points at --help, returns CLI_BAD. */
 int args_complain(const struct args_verb *verb, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #endif
