@@ -2,6 +2,7 @@
 #include "base/heap.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +10,10 @@
 
 /* A node that is under way. */
 struct flow {
-    struct fair_flow fair;
-    double left; /* bytes */
-    double ends; /* when, if nothing changes before */
+    double left; /* bytes, when the rate was set */
+    double rate; /* that it has had since then; 0: none yet */
     uint32_t node;
+    struct fair_flow fair;
 };
 
 /* Something that will be there at a time: a message, or local work that is done. */
@@ -40,8 +41,10 @@ struct sim {
     struct channel_state *channels;
     struct rank_state *ranks;
     uint32_t *waits, *after;
-    VEC(struct fair_flow *) flows; /* each is the first member of a struct flow */
-    VEC(struct flow *) spare;
+    VEC(struct fair_flow *) flows; /* each is a member of a struct flow */
+    VEC(double) ends;              /* when each of them ends, if nothing changes before */
+    VEC(struct flow *) spare, over;
+    bool *slack; /* links that are never full, whatever the flows, and need not be looked at */
     VEC(struct arrival) heap;
     double now, window; /* window: the least, while many flows are under way */
     bool changed, failed;
@@ -76,7 +79,7 @@ static struct arrival pop_arrival(struct sim *s)
 static void start(struct sim *s, uint32_t node, uint32_t cause)
 {
     struct flow *f = s->spare.n ? s->spare.v[--s->spare.n] : malloc(sizeof *f);
-    if (!f || !vec_room(&s->flows, 1)) {
+    if (!f || !vec_room(&s->flows, 1) || !vec_room(&s->ends, 1)) {
         free(f);
         s->failed = true;
         return;
@@ -84,8 +87,14 @@ static void start(struct sim *s, uint32_t node, uint32_t cause)
     const struct graph_node *n = &s->g->nodes.v[node];
     f->node = node;
     f->left = n->load.bytes > 0 ? n->load.bytes : 1;
-    f->fair.uses = links_uses(s->g->links, &n->load, f->fair.use);
+    f->rate = 0;
+    int uses = links_uses(s->g->links, &n->load, f->fair.use);
+    f->fair.uses = 0;
+    for (int k = 0; k < uses; k++)
+        if (!s->slack[f->fair.use[k].link])
+            f->fair.use[f->fair.uses++] = f->fair.use[k];
     s->flows.v[s->flows.n++] = &f->fair;
+    s->ends.v[s->ends.n++] = INFINITY;
     struct events_span *x = &s->out->span[node];
     x->start = s->now;
     x->cause = cause;
@@ -176,18 +185,29 @@ static void arrive(struct sim *s, uint32_t node)
 
 static struct flow *flow_of(struct fair_flow *f)
 {
-    return (struct flow *)(void *)f;
+    return (struct flow *)(void *)((char *)f - offsetof(struct flow, fair));
 }
 
-/* Finds out when each flow would end; returns the first of these times, or that of the first arrival. */
-static double next_time(struct sim *s)
+/* When flows end whose rates have changed. */
+static void take_rates(struct sim *s)
 {
-    double next = s->heap.n ? s->heap.v[0].at : INFINITY;
     for (size_t i = 0; i < s->flows.n; i++) {
         struct flow *f = flow_of(s->flows.v[i]);
-        f->ends = isinf(f->fair.rate) ? s->now : s->now + f->left / f->fair.rate;
-        next = f->ends < next ? f->ends : next;
+        if (f->fair.rate == f->rate)
+            continue;
+        if (f->rate > 0)
+            f->left = isinf(f->rate) ? 0 : fmax(0, (s->ends.v[i] - s->now) * f->rate);
+        f->rate = f->fair.rate;
+        s->ends.v[i] = isinf(f->rate) ? s->now : s->now + f->left / f->rate;
     }
+}
+
+/* The first time at which a flow ends, or something arrives. */
+static double next_time(const struct sim *s)
+{
+    double next = s->heap.n ? s->heap.v[0].at : INFINITY;
+    for (size_t i = 0; i < s->ends.n; i++)
+        next = s->ends.v[i] < next ? s->ends.v[i] : next;
     return next;
 }
 
@@ -195,39 +215,88 @@ static double next_time(struct sim *s)
 static void advance(struct sim *s, double next, double reach)
 {
     double to = next;
-    for (size_t i = 0; i < s->flows.n; i++) {
-        double end = flow_of(s->flows.v[i])->ends;
-        if (end <= reach && end > to)
-            to = end;
-    }
-    size_t kept = 0, ended = 0, n = s->flows.n;
-    /* Those that are over go behind the others, in the order in which they started. */
-    struct flow **over = malloc((n + 1) * sizeof *over);
-    if (!over || !vec_room(&s->spare, n)) {
-        free(over);
+    for (size_t i = 0; i < s->ends.n; i++)
+        if (s->ends.v[i] <= reach && s->ends.v[i] > to)
+            to = s->ends.v[i];
+    size_t kept = 0, n = s->flows.n;
+    bool window = reach > next * (1 + 1e-8) + 1e-3;
+    s->over.n = 0;
+    if (!vec_room(&s->over, n) || !vec_room(&s->spare, n)) {
         s->failed = true;
         return;
     }
-    bool window = reach > next * (1 + 1e-8) + 1e-3;
+    /* Those that are over go behind the others, in the order in which they started. */
     for (size_t i = 0; i < n; i++) {
-        struct flow *f = flow_of(s->flows.v[i]);
-        if (f->ends <= to) {
-            f->left = window ? f->ends : to; /* from here on: when it ended */
-            over[ended++] = f;
-        } else {
-            f->left -= f->fair.rate * (to - s->now);
-            s->flows.v[kept++] = &f->fair;
+        if (s->ends.v[i] > to) {
+            s->flows.v[kept] = s->flows.v[i];
+            s->ends.v[kept++] = s->ends.v[i];
+            continue;
         }
+        struct flow *f = flow_of(s->flows.v[i]);
+        f->left = window ? s->ends.v[i] : to; /* from here on: when it ended */
+        s->over.v[s->over.n++] = f;
     }
-    s->flows.n = kept;
+    s->flows.n = s->ends.n = kept;
     s->now = to;
-    for (size_t i = 0; i < ended; i++) {
-        end_flow(s, over[i], over[i]->left);
-        s->spare.v[s->spare.n++] = over[i];
+    for (size_t i = 0; i < s->over.n; i++) {
+        end_flow(s, s->over.v[i], s->over.v[i]->left);
+        s->spare.v[s->spare.n++] = s->over.v[i];
     }
     while (s->heap.n && s->heap.v[0].at <= s->now)
         arrive(s, pop_arrival(s).node);
-    free(over);
+}
+
+/* ---- links that are never full ---- */
+
+/* What a byte of a load takes of a link; 0: nothing. */
+static double taken(const struct fair_use *use, int uses, uint32_t link)
+{
+    for (int k = 0; k < uses; k++)
+        if (use[k].link == link)
+            return (double)use[k].each;
+    return 0;
+}
+
+/* A rank's core, or its device's memory, is never full if its ports and NICs cannot carry enough messages for that.
+ * Most cores are such links where NICs move data by themselves: rates are computed in half the time without them. */
+static bool find_slack(struct sim *s)
+{
+    enum { OWN = 2, CARRIERS = 4 };
+    static const enum links_kind own[OWN] = {LINKS_CORE, LINKS_MEMORY};
+    static const enum links_kind carries[CARRIERS] = {LINKS_OUT, LINKS_IN, LINKS_NIC_OUT, LINKS_NIC_IN};
+    const struct links *l = s->g->links;
+    size_t ranks = (size_t)l->world;
+    double(*most)[OWN][CARRIERS] = calloc(ranks + 1, sizeof *most), cap[CARRIERS];
+    s->slack = calloc(links_count(l) + 1, sizeof *s->slack);
+    if (!most || !s->slack) {
+        free(most);
+        return false;
+    }
+    for (int c = 0; c < CARRIERS; c++)
+        cap[c] = l->cap[l->first[carries[c]]];
+    for (size_t i = 0; i < s->g->nodes.n; i++) {
+        const struct links_load *x = &s->g->nodes.v[i].load;
+        struct fair_use use[FAIR_USES];
+        int uses = links_uses(l, x, use);
+        for (int end = 0; end < 2; end++) {
+            int rank = end ? x->to : x->from, by = (l->host[x->from] == l->host[x->to] ? 0 : 2) + end;
+            for (int k = 0; k < OWN; k++) {
+                double each = taken(use, uses, l->first[own[k]] + (uint32_t)rank);
+                if (x->from == x->to || cap[by] <= 0)
+                    each = each > 0 ? INFINITY : 0;
+                most[rank][k][by] = fmax(most[rank][k][by], each);
+            }
+        }
+    }
+    for (size_t r = 0; r < ranks; r++)
+        for (int k = 0; k < OWN; k++) {
+            double full = 0;
+            for (int c = 0; c < CARRIERS; c++)
+                full += most[r][k][c] > 0 ? most[r][k][c] * fmax(cap[c], 1) : 0;
+            s->slack[l->first[own[k]] + r] = full < 0.999 * l->cap[l->first[own[k]] + r];
+        }
+    free(most);
+    return true;
 }
 
 /* Starts what waits for nothing, sender by sender: flows that share a NIC lie side by side then, which is what sharing
@@ -265,6 +334,7 @@ static void run(struct sim *s)
                 s->failed = true;
                 return;
             }
+            take_rates(s);
         }
         s->changed = false;
         double next = next_time(s);
@@ -299,6 +369,8 @@ static bool open_sim(struct sim *s)
     s->out->span = calloc(n + 1, sizeof *s->out->span);
     if (!s->fair || !s->channels || !s->ranks || !s->waits || !s->after || !s->out->span)
         return false;
+    if (!find_slack(s))
+        return false;
     uint32_t link;
     s->window = graph_bound(g, &link) * EVENTS_LEAST;
     for (size_t i = 0; i < g->channels.n; i++)
@@ -326,10 +398,13 @@ int events_run(struct events *e, const struct graph *g, struct failure *why)
     else
         code = left_over(&s, why);
     for (size_t i = 0; i < s.flows.n; i++)
-        free(s.flows.v[i]);
+        free(flow_of(s.flows.v[i]));
     for (size_t i = 0; i < s.spare.n; i++)
         free(s.spare.v[i]);
     free(s.flows.v);
+    free(s.ends.v);
+    free(s.over.v);
+    free(s.slack);
     free(s.spare.v);
     free(s.heap.v);
     free(s.channels);

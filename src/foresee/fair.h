@@ -14,10 +14,10 @@ struct fair_use {
     float each; /* how much of the link a rate of 1 takes; above 0 */
 };
 struct fair_flow {
-    struct fair_use use[FAIR_USES]; /* no link twice */
-    double rate;                    /* out; infinite if it uses no link */
-    uint32_t narrow;                /* out: the link that limits it, or FAIR_NONE */
+    double rate;     /* out; infinite if it uses no link */
+    uint32_t narrow; /* out: the link that limits it, or FAIR_NONE */
     int uses;
+    struct fair_use use[FAIR_USES]; /* no link twice; behind the rest, since most flows have few */
 };
 
 struct fair;                         /* memory for many calls */
