@@ -14,12 +14,12 @@
 
 struct term {
     bool ghost;
-    int rank;                         /* the rank of the term's copy at coordinate 0 of the free axes */
-    int64_t slot;                     /* where the box starts in that rank's buffer */
-    int64_t index;                    /* mesh position of that copy */
-    int64_t group[WEFT_MAX_AXES + 1]; /* coordinates on each fold, as one number */
-    int64_t a[WEFT_MAX_DIMS], astep[WEFT_MAX_DIMS];
-    uint32_t buf, node; /* at the folding rank: where it was received, by which node */
+    int rank;                 /* the rank of the term's copy at coordinate 0 of the free axes */
+    int64_t slot;             /* where the box starts in that rank's buffer */
+    int64_t index;            /* mesh position of that copy */
+    const int64_t *group;     /* coordinates on each fold, as one number */
+    const int64_t *a, *astep; /* in each dim; terms that differ only in their coordinates on the folds share these */
+    uint32_t buf, node;       /* at the folding rank: where it was received, by which node */
 };
 
 struct dest {
@@ -52,6 +52,21 @@ static int order_terms(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+static bool in_order(const void *v, size_t n, size_t size, int (*order)(const void *, const void *))
+{
+    for (size_t i = 1; i < n; i++)
+        if (order((const char *)v + (i - 1) * size, (const char *)v + i * size) > 0)
+            return false;
+    return true;
+}
+
+/* Mostly they are in order already. */
+static void sort(void *v, size_t n, size_t size, int (*order)(const void *, const void *))
+{
+    if (!in_order(v, n, size, order))
+        qsort(v, n, size, order);
+}
+
 static int order_dests(const void *a, const void *b)
 {
     const struct dest *x = a, *y = b;
@@ -81,34 +96,38 @@ static int fill_terms(struct box *x)
     size_t slots = 1;
     for (int d = 0; d < j->ndim; d++)
         slots *= x->cell[d]->nterms;
-    x->term = arena_alloc(j->arena, slots * (size_t)j->s_terms * sizeof *x->term);
-    if (!x->term)
+    size_t n = 0, digit[WEFT_MAX_DIMS], most = slots * (size_t)j->s_terms;
+    x->term = arena_alloc(j->arena, most * sizeof *x->term);
+    int64_t *group = arena_alloc(j->arena, most * (size_t)l->nfolds * sizeof *group);
+    int64_t *place = arena_alloc(j->arena, 2 * slots * (size_t)j->ndim * sizeof *place);
+    if (!x->term || !group || !place)
         return error_nomem();
-    size_t n = 0, digit[WEFT_MAX_DIMS];
     for (size_t k = 0; k < slots; k++) {
-        struct term t = {.buf = PLAN_NONE, .node = DRAFT_NONE};
-        int64_t index = 0;
+        int64_t index = 0, *a = place, *astep = place + j->ndim;
+        struct term t = {.a = a, .astep = astep, .buf = PLAN_NONE, .node = DRAFT_NONE};
         if (!pick(x, true, k, digit))
             continue;
+        place += 2 * j->ndim;
         for (int d = 0; d < j->ndim; d++) {
             const struct cell_term *c = &x->cell[d]->term[digit[d]];
-            int64_t extent = layout_piece_extent(l, d, c->piece, NULL);
+            int64_t extent = d ? layout_piece_extent(l, d, c->piece, NULL) : 0;
             index += layout_piece_offset(l, d, c->piece);
             t.ghost = t.ghost || c->ghost;
             t.slot = t.slot * extent + c->a;
-            t.a[d] = c->a;
-            t.astep[d] = c->astep;
+            a[d] = c->a;
+            astep[d] = c->astep;
         }
         for (int64_t f = 0; f < j->s_terms; f++) {
             t.index = index + axes_offset(l, j->s_fold, f);
             t.rank = mesh_rank(l, t.index);
+            t.group = group;
             for (int i = 0; i < l->nfolds; i++)
-                t.group[i] = axes_number(l, l->fold[i].axes, t.index) + (l->fold[i].ghosts ? (int64_t)k * l->mesh : 0);
+                *group++ = axes_number(l, l->fold[i].axes, t.index) + (l->fold[i].ghosts ? (int64_t)k * l->mesh : 0);
             x->term[n++] = t;
         }
     }
     x->nterms = n;
-    qsort(x->term, n, sizeof *x->term, order_terms);
+    sort(x->term, n, sizeof *x->term, order_terms);
     return 0;
 }
 
@@ -167,7 +186,7 @@ static int fill_dests(struct box *x)
         return error_nomem();
     for (size_t i = 0; i < x->nterms; i++)
         at[i] = x->term[i].index;
-    qsort(at, x->nterms, sizeof *at, order_index);
+    sort(at, x->nterms, sizeof *at, order_index);
     for (size_t k = 0; k < pieces; k++) {
         struct dest t = {0};
         int64_t index = 0;
@@ -185,7 +204,7 @@ static int fill_dests(struct box *x)
             x->dest[n++] = t;
         }
     }
-    qsort(x->dest, n, sizeof *x->dest, order_dests);
+    sort(x->dest, n, sizeof *x->dest, order_dests);
     x->ndests = n;
     for (x->nfolders = 1; x->nfolders < n && x->dest[x->nfolders].holds == x->dest[0].holds; x->nfolders++)
         ;
