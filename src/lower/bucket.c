@@ -117,6 +117,12 @@ struct packing {
     uint32_t *waits; /* for each step: the number of steps when a step last waited for it */
 };
 
+/* To a multiple of the size of a dtype, which is a power of two. */
+static int64_t round_up(int64_t bytes, int64_t size)
+{
+    return (bytes + size - 1) & -size;
+}
+
 static int start_step(struct packing *k, const struct draft_node *n)
 {
     struct plan_step *s = vec_push(&k->steps);
@@ -133,42 +139,29 @@ static int start_step(struct packing *k, const struct draft_node *n)
     return 0;
 }
 
-static int add_dep(struct packing *k, struct plan_step *s, uint32_t step)
-{
-    if (k->waits[step] == k->steps.n) /* the current step waits for it already */
-        return 0;
-    uint32_t *p = vec_push(&k->deps);
-    if (!p)
-        return error_nomem();
-    *p = step;
-    k->waits[step] = (uint32_t)k->steps.n;
-    s->ndeps++;
-    return 0;
-}
-
-/* Adds a node's parts and deps to the current step. */
-static int add_to_step(struct packing *k, struct draft_node *n)
+/* Adds a node's parts and deps to the current step; there is room for those of all nodes. */
+static void add_to_step(struct packing *k, struct draft_node *n)
 {
     struct plan_step *s = &k->steps.v[k->steps.n - 1];
-    if (!vec_room(&k->parts, n->nparts))
-        return error_nomem();
     for (uint32_t i = 0; i < n->nparts; i++) {
         struct plan_part p = k->d->parts.v[n->part + i];
         if (p.wire) {
             int64_t size = (int64_t)weft_dtype_size(p.wire);
-            p.offset = (s->bytes + size - 1) / size * size;
+            p.offset = round_up(s->bytes, size);
             s->bytes = p.offset + p.count * size;
         }
         k->parts.v[k->parts.n++] = p;
     }
     s->nparts += n->nparts;
     for (uint32_t i = 0; i < n->ndeps; i++) {
-        int rc = add_dep(k, s, k->d->nodes.v[k->d->deps.v[n->dep + i]].step);
-        if (rc)
-            return rc;
+        uint32_t step = k->d->nodes.v[k->d->deps.v[n->dep + i]].step;
+        if (k->waits[step] == k->steps.n) /* this step waits for it already */
+            continue;
+        k->deps.v[k->deps.n++] = step;
+        k->waits[step] = (uint32_t)k->steps.n;
+        s->ndeps++;
     }
     n->step = (uint32_t)(k->steps.n - 1);
-    return 0;
 }
 
 /* Does the part go into the current bucket? */
@@ -179,7 +172,7 @@ static bool fits(const struct packing *k, const struct slot *prev, const struct 
         return false;
     const struct plan_part *p = &k->d->parts.v[k->d->nodes.v[next->node].part];
     int64_t size = (int64_t)weft_dtype_size(p->wire), bytes = k->steps.v[k->steps.n - 1].bytes;
-    return (bytes + size - 1) / size * size + p->count * size <= k->d->bucket;
+    return round_up(bytes, size) + p->count * size <= k->d->bucket;
 }
 
 static int pack(struct packing *k)
@@ -188,7 +181,7 @@ static int pack(struct packing *k)
     size_t n = d->nodes.n;
     struct slot *v = arena_alloc(&d->arena, (2 * n + 1) * sizeof *v);
     k->waits = arena_alloc(&d->arena, (n + 1) * sizeof *k->waits); /* no more steps than nodes */
-    if (!v || !k->waits)
+    if (!v || !k->waits || !vec_room(&k->parts, d->parts.n) || !vec_room(&k->deps, d->deps.n))
         return error_nomem();
     memset(k->waits, 0, n * sizeof *k->waits);
     for (size_t i = 0; i < n; i++) {
@@ -202,10 +195,9 @@ static int pack(struct packing *k)
     for (size_t i = 0; i < n; i++) {
         struct draft_node *x = &d->nodes.v[v[i].node];
         rc = fits(k, i ? &v[i - 1] : NULL, &v[i]) ? 0 : start_step(k, x);
-        if (!rc)
-            rc = add_to_step(k, x);
         if (rc)
             return rc;
+        add_to_step(k, x);
     }
     return 0;
 }
