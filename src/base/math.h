@@ -13,6 +13,12 @@ static inline wide wide_mul(wide a, wide b)
     return (wide)((wide_bits)a * (wide_bits)b);
 }
 
+/* a / b for b > 0. A division of 128 bits is a call of a library, and most numbers fit into 64 bits. */
+static inline wide wide_div(wide a, wide b)
+{
+    return (int64_t)a == a && (int64_t)b == b ? (int64_t)a / (int64_t)b : a / b;
+}
+
 static inline int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -30,10 +36,10 @@ static inline int64_t ceil_div(int64_t a, int64_t b) /* b > 0 */
 {
     return a / b + (a % b > 0);
 }
-/* a * b / c without overflow on the way. */
+/* a * b / c for c > 0, without overflow on the way. */
 static inline int64_t mul_div(int64_t a, int64_t b, int64_t c)
 {
-    return (int64_t)((wide)a * b / c);
+    return (int64_t)wide_div((wide)a * b, c);
 }
 static inline int64_t gcd64(int64_t a, int64_t b)
 {

@@ -21,7 +21,7 @@ int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index)
 int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number)
 {
     int64_t off = 0;
-    for (int a = l->naxes - 1; a >= 0; a--)
+    for (int a = l->naxes - 1; a >= 0 && number; a--)
         if (set & 1u << a) {
             off += number % l->axis[a].size * l->axis[a].stride;
             number /= l->axis[a].size;

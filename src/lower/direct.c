@@ -8,8 +8,8 @@ struct pair {
     const struct job *j;
     const struct slots *slots; /* if this rank is the destination */
     const struct pair_runs *runs[WEFT_MAX_DIMS];
-    int64_t inner[WEFT_MAX_DIMS]; /* of the destination's piece: extents of its interior */
-    struct pair_runs cut;         /* the cut dim's runs within the current stretch */
+    int64_t inner[WEFT_MAX_DIMS]; /* without corners: extents of the interior of the destination's piece */
+    int64_t length;               /* positions along the cut dim */
     struct feed_cut stretch;      /* the current stretch, with the rank at the other end */
     bool local;
 };
@@ -59,18 +59,19 @@ static int put_box(void *arg, const struct span *box)
     return rc ? rc : emit_dups(j, p->slots, box, false, node, c->stage);
 }
 
-/* `ghosts`: in how many of the dims so far the box is of ghosts. */
+/* `ghosts`, without corners: in how many of the dims so far the box is of ghosts. */
 static int walk_runs(struct pair *p, int dim, int ghosts, struct span *box)
 {
     const weft_layout *dst = p->j->dst;
-    if (dst->faces && ghosts > 1)
+    if (ghosts > 1)
         return 0; /* a corner */
     if (dim == p->j->ndim)
         return p->local ? emit_local(p->j, p->slots, box) : emit_cut(p->j, box, put_box, p);
     const struct pair_runs *r = p->runs[dim];
     for (size_t i = 0; i < r->n; i++) {
         emit_span_of(&r->v[i], &box[dim]);
-        int rc = walk_runs(p, dim + 1, ghosts + layout_piece_ghost(dst, dim, p->inner[dim], box[dim].b), box);
+        bool ghost = dst->faces && layout_piece_ghost(dst, dim, p->inner[dim], box[dim].b);
+        int rc = walk_runs(p, dim + 1, ghosts + ghost, box);
         if (rc)
             return rc;
     }
@@ -79,20 +80,19 @@ static int walk_runs(struct pair *p, int dim, int ghosts, struct span *box)
 
 static int take_cut(void *arg, const struct feed_cut *c)
 {
-    struct pair p = *(const struct pair *)arg;
+    struct pair *p = arg;
     struct span box[WEFT_MAX_DIMS];
-    p.stretch = *c;
-    if (p.j->cut >= 0) {
-        const struct pair_runs *whole = p.runs[p.j->cut];
-        p.cut = (struct pair_runs){.arena = p.j->arena};
-        if (c->from || c->to < runs_pair_count(whole)) {
-            int rc = runs_pair_cut(whole, c->from, c->to, &p.cut);
-            if (rc)
-                return rc;
-            p.runs[p.j->cut] = &p.cut;
-        }
-    }
-    return walk_runs(&p, 0, 0, box);
+    p->stretch = *c;
+    if (!c->from && c->to == p->length)
+        return walk_runs(p, 0, 0, box);
+    const struct pair_runs *whole = p->runs[p->j->cut];
+    struct pair_runs cut = {.arena = p->j->arena};
+    int rc = runs_pair_cut(whole, c->from, c->to, &cut);
+    p->runs[p->j->cut] = &cut;
+    if (!rc)
+        rc = walk_runs(p, 0, 0, box);
+    p->runs[p->j->cut] = whole;
+    return rc;
 }
 
 int lower_direct_pair(const struct job *j, const struct slots *slots, const struct pair_runs *const *runs, int64_t s,
@@ -102,53 +102,42 @@ int lower_direct_pair(const struct job *j, const struct slots *slots, const stru
     int64_t other = 1;
     for (int d = 0; d < j->ndim; d++) {
         p.runs[d] = runs[d];
-        layout_piece_extent(j->dst, d, layout_piece(j->dst, t, d), &p.inner[d]);
+        if (j->dst->faces)
+            layout_piece_extent(j->dst, d, layout_piece(j->dst, t, d), &p.inner[d]);
         if (d != j->cut)
             other *= runs_pair_count(runs[d]);
     }
-    if (slots && feed_has(j, s, j->d->rank)) {
+    if (slots && j->s_mine == s) {
         struct span box[WEFT_MAX_DIMS];
         p.local = true;
         return walk_runs(&p, 0, 0, box);
     }
-    int64_t length = 1, first = 0;
+    int64_t first = 0;
+    p.length = 1;
     if (j->cut >= 0) {
-        length = runs_pair_count(runs[j->cut]);
+        p.length = runs_pair_count(runs[j->cut]);
         first = runs[j->cut]->v[0].a - j->src->dim[j->cut].lo;
     }
     struct feed f;
-    int rc = feed_open(j, s, t, length, first, other, s_piece, &f);
+    int rc = feed_open(j, s, t, p.length, first, other, s_piece, &f);
     if (rc)
         return rc;
     return slots ? feed_receive(&f, take_cut, &p) : feed_send(&f, take_cut, &p);
 }
 
-/* Lowers the pair of this rank's piece and a piece of the other side. */
-static int meet_pair(const struct job *j, const struct slots *slots, const struct hit *const *hit)
-{
-    const struct pair_runs *runs[WEFT_MAX_DIMS];
-    int64_t s = slots ? 0 : axes_part(j->src, j->s_split, j->si), t = slots ? axes_part(j->dst, j->d_split, j->di) : 0;
-    int64_t s_piece = 0;
-    for (int d = 0; d < j->ndim; d++) {
-        runs[d] = &hit[d]->j;
-        if (slots)
-            s += layout_piece_offset(j->src, d, hit[d]->piece);
-        else
-            t += layout_piece_offset(j->dst, d, hit[d]->piece);
-    }
-    if (j->cut >= 0)
-        s_piece = slots ? hit[j->cut]->piece : layout_piece(j->src, j->si, j->cut);
-    return lower_direct_pair(j, slots, runs, s, t, s_piece);
-}
-
-static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim,
-                     const struct hit **pick)
+/* Goes through the products of the hits of all dims. `at`: the mesh position of the other side's piece by the dims so
+ * far; s_piece: see lower_direct_pair. */
+static int walk_hits(const struct job *j, const struct slots *slots, const struct hits *hits, int dim, int64_t at,
+                     const struct pair_runs **runs, int64_t s_piece)
 {
     if (dim == j->ndim)
-        return meet_pair(j, slots, pick);
+        return lower_direct_pair(j, slots, runs, slots ? at : j->s_mine, slots ? j->d_mine : at, s_piece);
+    const weft_layout *other = slots ? j->src : j->dst;
     for (size_t i = 0; i < hits[dim].n; i++) {
-        pick[dim] = &hits[dim].v[i];
-        int rc = walk_hits(j, slots, hits, dim + 1, pick);
+        const struct hit *h = &hits[dim].v[i];
+        runs[dim] = &h->j;
+        int rc = walk_hits(j, slots, hits, dim + 1, at + layout_piece_offset(other, dim, h->piece), runs,
+                           slots && dim == j->cut ? h->piece : s_piece);
         if (rc)
             return rc;
     }
@@ -159,7 +148,7 @@ static int as_destination(const struct job *j)
 {
     struct slots slots[WEFT_MAX_DIMS];
     struct hits hits[WEFT_MAX_DIMS] = {0};
-    const struct hit *pick[WEFT_MAX_DIMS];
+    const struct pair_runs *runs[WEFT_MAX_DIMS];
     for (int d = 0; d < j->ndim; d++) {
         int rc = intersect_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
         if (!rc)
@@ -167,13 +156,13 @@ static int as_destination(const struct job *j)
         if (rc)
             return rc;
     }
-    return walk_hits(j, slots, hits, 0, pick);
+    return walk_hits(j, slots, hits, 0, 0, runs, 0);
 }
 
 static int as_source(const struct job *j)
 {
     struct hits hits[WEFT_MAX_DIMS] = {0};
-    const struct hit *pick[WEFT_MAX_DIMS];
+    const struct pair_runs *runs[WEFT_MAX_DIMS];
     for (int d = 0; d < j->ndim; d++) {
         struct runs mine = {.arena = j->arena};
         int rc = layout_piece_interior(j->src, d, layout_piece(j->src, j->si, d), &mine);
@@ -182,7 +171,7 @@ static int as_source(const struct job *j)
         if (rc)
             return rc;
     }
-    return walk_hits(j, NULL, hits, 0, pick);
+    return walk_hits(j, NULL, hits, 0, 0, runs, j->cut < 0 ? 0 : layout_piece(j->src, j->si, j->cut));
 }
 
 int lower_direct(const struct job *j)

@@ -15,11 +15,6 @@ static int64_t piece_of(const struct job *j, int rank)
     return index < 0 ? -1 : axes_part(j->src, j->s_split, index);
 }
 
-bool feed_has(const struct job *j, int64_t s, int rank)
-{
-    return piece_of(j, rank) == s;
-}
-
 /* ---- same mesh: which replicas of t have s ---- */
 
 /* How many of the first n replicas of t have the same coordinates on the fixed axes as s. */
@@ -239,18 +234,6 @@ static int walk_mesh(struct feed *f)
 
 /* ---- lines ---- */
 
-/* The largest piece of a dim, if all its splits are by chunk; 0 otherwise. */
-static int64_t chunk_size(const weft_layout *l, int dim)
-{
-    int64_t n = l->dim[dim].extent;
-    for (int s = 0; s < l->dim[dim].nsplits; s++) {
-        if (l->dim[dim].split[s].block)
-            return 0;
-        n = ceil_div(n, l->axis[l->dim[dim].split[s].axis].size);
-    }
-    return n;
-}
-
 int feed_walk_open(struct job *j)
 {
     j->walk = arena_alloc(j->arena, sizeof *j->walk);
@@ -260,41 +243,45 @@ int feed_walk_open(struct job *j)
     return 0;
 }
 
+/* Which giver comes first on a line that not all givers share: lines of one source piece begin with different ones. */
+static int64_t first_giver(const struct feed *f, const struct feed_line *l)
+{
+    const struct job *j = f->j;
+    uint32_t tell = j->d_split; /* axes that distinguish the lines of s; pieces along the cut dim may be on one line */
+    for (int a = 0; a < j->dst->naxes && j->chunk; a++)
+        tell &= ~(j->dst->axis[a].role == j->cut ? 1u << a : 0);
+    int64_t number = axes_number(j->dst, tell, f->t);
+    return (int64_t)((j->d->tensor + (uint64_t)f->s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
+}
+
 int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t first, int64_t other, int64_t s_piece,
               struct feed *f)
 {
-    *f = (struct feed){.j = j, .s = s, .t = t, .length = length, .other = other, .nlines = 1};
-    f->line = arena_alloc(j->arena, sizeof *f->line);
-    if (!f->line)
-        return error_nomem();
-    *f->line = (struct feed_line){.takers = j->d_replicas, .givers = j->s_replicas};
+    *f = (struct feed){.j = j, .s = s, .t = t, .length = length, .other = other, .line = &f->one, .nlines = 1};
+    f->one = (struct feed_line){.takers = j->d_replicas, .givers = j->s_replicas};
     if (j->meet == JOB_SAME)
-        same_mesh(f, f->line);
+        same_mesh(f, &f->one);
     int rc = j->meet == JOB_WALK ? walk_mesh(f) : 0;
-    int64_t chunk = j->cut >= 0 ? chunk_size(j->dst, j->cut) : 0;
-    uint32_t tell = j->d_split; /* axes that distinguish the lines of s; pieces along the cut dim may be on one line */
-    for (int a = 0; a < j->dst->naxes && j->meet == JOB_APART && chunk; a++)
-        tell &= ~(j->dst->axis[a].role == j->cut ? 1u << a : 0);
-    int64_t number = axes_number(j->dst, tell, t);
     for (size_t i = 0; i < f->nlines && !rc; i++) {
         struct feed_line *l = &f->line[i];
+        l->used = 1;
+        if (l->givers == 1) /* it feeds the whole line */
+            continue;
         int64_t feeds = 1; /* destination pieces on the line */
         l->total = (wide)(l->hosts ? l->hosts : l->takers) * length;
-        if (j->meet == JOB_APART && chunk) {
+        if (j->chunk) {
             int64_t whole;
             layout_piece_extent(j->src, j->cut, s_piece, &whole);
             l->base = (wide)first * l->takers;
             l->total = (wide)whole * l->takers;
-            feeds = ceil_div(whole, chunk);
+            feeds = ceil_div(whole, j->chunk);
         }
         int64_t bytes = (int64_t)weft_dtype_size(j->wire) * other; /* of one position of the line */
         wide filled = wide_mul(l->total, bytes) / GRAIN;
         int64_t grains = filled > l->givers ? l->givers : (int64_t)filled;
         int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
-        l->turn = l->used == l->givers
-                      ? 0
-                      : (int64_t)((j->d->tensor + (uint64_t)s + (uint64_t)(number * l->used)) % (uint64_t)l->givers);
+        l->turn = l->used == l->givers ? 0 : first_giver(f, l);
     }
     return rc;
 }
@@ -302,7 +289,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
 /* The position on the line at which giver i's part starts. */
 static wide part_start(const struct feed_line *l, int64_t i)
 {
-    return (wide_mul(i, l->total) + l->used - 1) / l->used;
+    return i ? wide_div(wide_mul(i, l->total) + l->used - 1, l->used) : 0;
 }
 
 /* Clips a distance on the line to the range 0 to most. */
@@ -316,12 +303,17 @@ static int64_t clip(wide x, int64_t most)
 static int64_t cut_end(const struct feed *f, const struct feed_line *l, wide start, int64_t p, int64_t share,
                        int64_t *giver, int64_t *member)
 {
-    int64_t g = clip(wide_mul(start + p, l->used) / l->total, l->used - 1), end = f->length;
-    if (g < l->used - 1)
+    int64_t end = f->length, last = l->used - 1, g = 0;
+    if (last)
+        g = clip(wide_div(wide_mul(start + p, l->used), l->total), last);
+    if (g < last)
         end = clip(part_start(l, g + 1) - start, end);
-    *member = mul_div(p, share, f->length);
-    end = min64(end, (int64_t)(((wide)(*member + 1) * f->length + share - 1) / share));
     *giver = g;
+    *member = 0;
+    if (share > 1) {
+        *member = mul_div(p, share, f->length);
+        end = min64(end, (int64_t)wide_div((wide)(*member + 1) * f->length + share - 1, share));
+    }
     return end;
 }
 
@@ -366,10 +358,9 @@ static int receive_on_host(const struct feed *f, const struct feed_line *l, int6
 
 int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg)
 {
-    int64_t me = axes_number(f->j->dst, f->j->d_free, f->j->di);
     for (size_t i = 0; i < f->nlines; i++) {
         const struct feed_line *l = &f->line[i];
-        int64_t place = feed_place(f, l, me), g, member;
+        int64_t place = feed_place(f, l, f->j->d_replica), g, member;
         if (place < 0)
             continue;
         if (l->hosts)
@@ -417,19 +408,18 @@ static int send_to(const struct feed *f, const struct feed_line *l, int64_t g, i
 
 int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg)
 {
-    int64_t me = axes_number(f->j->src, f->j->s_free, f->j->si);
     for (size_t i = 0; i < f->nlines; i++) {
         const struct feed_line *l = &f->line[i];
-        int64_t who = my_place(l, me), n = l->hosts ? l->hosts : l->takers;
+        int64_t who = my_place(l, f->j->s_replica), n = l->hosts ? l->hosts : l->takers;
         if (who < 0 || !n)
             continue;
         int64_t g = (who - l->turn + l->givers) % l->givers;
         if (g >= l->used)
             continue;
         /* The takers that this part of the line overlaps. The last part also has what ghosts need beyond the line. */
-        int64_t k = clip((part_start(l, g) - l->base) / f->length, n), end = n;
+        int64_t k = clip(wide_div(part_start(l, g) - l->base, f->length), n), end = n;
         if (g < l->used - 1)
-            end = clip((part_start(l, g + 1) - l->base + f->length - 1) / f->length, n);
+            end = clip(wide_div(part_start(l, g + 1) - l->base + f->length - 1, f->length), n);
         for (; k < end; k++) {
             int rc = send_to(f, l, g, k, visit, arg);
             if (rc)

@@ -20,7 +20,7 @@
 /* One line: `takers` ranks on it, fed by `givers` replicas. */
 struct feed_line {
     int64_t takers, givers;
-    wide base, total;     /* the first taker starts at base; the length of the whole line is total */
+    wide base, total;     /* the first taker starts at base; the length of the whole line is total (0: one giver) */
     int64_t used, turn;   /* how many givers share the line, and which comes first if not all do */
     const int64_t *taker; /* walk: numbers of the destination's replicas, ascending; NULL: see feed_taker */
     const int64_t *giver; /* walk: numbers of the source's replicas; NULL: all */
@@ -36,8 +36,9 @@ struct feed {
     int64_t other;  /* its elements in all other dims */
     struct feed_line *line;
     size_t nlines;
-    uint32_t fixed; /* same: free axes of the destination on which the source is split */
-    bool none_has;  /* same: no replica of t has it */
+    struct feed_line one; /* the line, if ranks are not walked */
+    uint32_t fixed;       /* same: free axes of the destination on which the source is split */
+    bool none_has;        /* same: no replica of t has it */
 };
 
 /* A stretch [from, to) of the pair's positions along the cut dim (0-d: [0, 1)), and the other side's rank. */
@@ -62,6 +63,4 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
 int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg);
 /* For this rank as the source: calls visit for each stretch that it sends, with the rank that gets it. */
 int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cut *c), void *arg);
-/* Does this rank of the destination's mesh hold piece s in the source? */
-bool feed_has(const struct job *j, int64_t s, int rank);
 #endif

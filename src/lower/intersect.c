@@ -52,13 +52,18 @@ static int add_ghost(const struct job *j, struct slots *s, const struct run *g)
 int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *out)
 {
     const struct layout_dim *d = &j->dst->dim[dim];
-    *out = (struct slots){.first = {.arena = j->arena}};
-    layout_piece_extent(j->dst, dim, piece, &out->inner);
-    if ((!d->lo && !d->hi) || j->dst->ghost_terms)
-        return layout_piece_interior(j->dst, dim, piece, &out->first);
+    bool ghosts = d->lo || d->hi;
+    *out = (struct slots){.first = {.arena = j->arena}, .inner = INT64_MAX};
+    if (!ghosts || j->dst->ghost_terms) {
+        int rc = layout_piece_interior(j->dst, dim, piece, &out->first);
+        out->inner = ghosts ? runs_count(&out->first) : INT64_MAX;
+        return rc;
+    }
     struct runs all = {.arena = j->arena};
     size_t first, n;
     int rc = layout_piece_slots(j->dst, dim, piece, &all, &first, &n);
+    if (!rc)
+        out->inner = n ? all.v[first].len : 0;
     if (!rc && n)
         rc = runs_add(&out->first, all.v[first]);
     for (size_t i = 0; i < all.n && !rc; i++)
@@ -117,7 +122,8 @@ static int take_hit(void *arg, int64_t piece)
         return WEFT_ENOMEM;
     *h = (struct hit){.piece = piece, .j = {.arena = s->j->arena}};
     struct slots slots;
-    struct runs terms = {.arena = s->j->arena};
+    struct run few[4];
+    struct runs terms = {.v = few, .cap = sizeof few / sizeof *few, .arena = s->j->arena};
     int rc = s->slots ? layout_piece_interior(s->j->src, s->dim, piece, &terms)
                       : intersect_slots(s->j, s->dim, piece, &slots);
     if (!rc)

@@ -54,6 +54,18 @@ static int choose_cut(const struct job *j)
     return best;
 }
 
+/* The largest piece of a dim, if all its splits are by chunk; 0 otherwise. */
+static int64_t chunk_size(const weft_layout *l, int dim)
+{
+    int64_t n = l->dim[dim].extent;
+    for (int s = 0; s < l->dim[dim].nsplits; s++) {
+        if (l->dim[dim].split[s].block)
+            return 0;
+        n = ceil_div(n, l->axis[l->dim[dim].split[s].axis].size);
+    }
+    return n;
+}
+
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine)
 {
     *j = (struct job){
@@ -70,6 +82,10 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
     int64_t widest = (int64_t)weft_dtype_size(j->fold ? dtype_acc(m->src->dtype) : j->wire);
     j->most = d->bucket == 1 ? INT64_MAX : max64(1, d->bucket / widest);
     j->cut = choose_cut(j);
+    j->s_mine = j->si < 0 ? -1 : axes_part(m->src, j->s_split, j->si);
+    j->d_mine = j->di < 0 ? -1 : axes_part(m->dst, j->d_split, j->di);
+    j->s_replica = j->si < 0 ? -1 : axes_number(m->src, j->s_free, j->si);
+    j->d_replica = j->di < 0 ? -1 : axes_number(m->dst, j->d_free, j->di);
     if (m->src->boxes || m->dst->boxes)
         return 0;
     bool hosts = machine_hosts(machine, d->world);
@@ -79,6 +95,8 @@ int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_mach
         j->meet = JOB_SAME;
     else
         j->meet = JOB_WALK;
+    if (j->meet == JOB_APART && j->cut >= 0)
+        j->chunk = chunk_size(m->dst, j->cut);
     return j->meet == JOB_WALK ? feed_walk_open(j) : 0;
 }
 

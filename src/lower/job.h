@@ -31,6 +31,10 @@ struct job {
     /* Sets of axes, bit a for axis a. */
     uint32_t s_split, s_free, s_fold, d_split, d_free, d_fold;
     int64_t s_replicas, s_terms, d_replicas; /* products of the sizes of s_free, s_fold, d_free */
+    int64_t s_mine, d_mine;       /* this rank's piece on either side: the mesh position of its replica 0, or -1 */
+    int64_t s_replica, d_replica; /* which of its replicas this rank has */
+    int64_t
+        chunk; /* JOB_APART: the destination's largest piece along the cut dim; 0: not all its splits are by chunk */
 };
 
 int job_open(struct job *j, struct draft *d, const weft_move *m, const weft_machine *machine);
@@ -48,7 +52,7 @@ struct slots {
     struct runs first; /* every position once, with its place in the buffer; no run has ghosts and interior */
     struct dup *dup;   /* further places of the same positions: ghosts */
     size_t ndup, cap;
-    int64_t inner; /* extent of the piece's interior */
+    int64_t inner; /* extent of the piece's interior; INT64_MAX in a dim without ghosts */
 };
 /* The slots of a destination's piece that get values. */
 int intersect_slots(const struct job *j, int dim, int64_t piece, struct slots *out);

@@ -1,4 +1,4 @@
-/* The small things everything stands on: arena, growing array, hash, error text. */
+/* The small things everything stands on: arena, growing array, hash, integer arithmetic, error text. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/vec.h"
 #include "support/suite.h"
 
@@ -189,6 +190,25 @@ static void hash_is_stable(void **state)
     assert_true(hash_bytes(7, "weft, warp", 10) == UINT64_C(0x0025e6449ceb5db1));
 }
 
+/* Quotients of numbers with any number of bits, on both sides of the limit of 64: q is the quotient of a and b if the
+ * rest a - q b has the sign of a and is smaller than b. */
+static void wide_div_is_the_quotient(void **state)
+{
+    (void)state;
+    uint64_t seed = 5;
+    for (int i = 0; i < 100000; i++) {
+        wide a = (wide)(((wide_bits)next(&seed) << 64 | next(&seed)) >> (next(&seed) % 127 + 1));
+        wide b = (wide)(((wide_bits)next(&seed) << 64 | next(&seed)) >> (next(&seed) % 127 + 1));
+        b = b ? b : 1;
+        a = next(&seed) % 2 ? a : -a;
+        wide rest = a - wide_mul(wide_div(a, b), b);
+        assert_true(a < 0 ? rest <= 0 && rest > -b : rest >= 0 && rest < b);
+        int64_t x = (int64_t)(next(&seed) >> 1), y = (int64_t)(next(&seed) >> (next(&seed) % 63 + 1)), z = x | 1;
+        wide left = (wide)x * y - (wide)mul_div(x, y, z) * z;
+        assert_true(left >= 0 && left < z);
+    }
+}
+
 static void error_returns_code_and_keeps_text(void **state)
 {
     (void)state;
@@ -259,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hash_tells_inputs_apart),
         cmocka_unit_test(hash_ignores_alignment),
         cmocka_unit_test(hash_is_stable),
+        cmocka_unit_test(wide_div_is_the_quotient),
         cmocka_unit_test(error_returns_code_and_keeps_text),
         cmocka_unit_test(error_text_is_cut_not_overrun),
         cmocka_unit_test(error_text_belongs_to_the_thread),
