@@ -81,11 +81,11 @@ static int put_again(struct keeper *k, struct kept *e, int64_t until)
     return err;
 }
 
-/* Puts all keys again, with a new lease. */
-static int renew_all(struct keeper *k, int64_t until)
+/* Puts all keys again, with the lease, or with a new one if it has ended. Keys that only transactions have put, as
+ * those of readers are, have the old one: it is not given up as long as it lives. */
+static int put_all(struct keeper *k, int64_t until)
 {
     k->stale = true;
-    k->lease = 0;
     int err = need_lease(k, until);
     struct keeper_fence *seen = NULL;
     for (struct list *n = list_first(&k->keys); n && !err; n = list_after(&k->keys, n)) {
@@ -163,14 +163,14 @@ static bool lost_keys(struct keeper *k, int64_t until)
 static void turn(struct keeper *k)
 {
     int64_t until = deadline_in(min64(ASK_NS, k->lease_ns / 3));
-    int err = 0;
-    if (k->stale)
-        err = renew_all(k, until);
-    else if (k->lease) {
-        err = directory_renew(k->directory, k->lease, max64(until - deadline_now(), 0));
-        if (err == WEFT_EPEER || (!err && lost_keys(k, until)))
-            err = renew_all(k, deadline_in(ASK_NS));
+    int err = k->lease ? directory_renew(k->directory, k->lease, max64(until - deadline_now(), 0)) : 0;
+    if (err == WEFT_EPEER) {
+        k->stale = true;
+        k->lease = 0;
+        err = 0;
     }
+    if (!err && (k->stale || (k->lease && lost_keys(k, until))))
+        err = put_all(k, deadline_in(ASK_NS));
     if (!err)
         erase_late(k, until);
 }
@@ -263,7 +263,8 @@ static int transact(struct keeper *k, const struct directory_transaction *t, con
         err = directory_transact(k->directory, t, max64(until - deadline_now(), 0), out);
         if (err != WEFT_EPEER || !any || tries == 2)
             break;
-        err = renew_all(k, until);
+        k->lease = 0;
+        err = put_all(k, until);
     }
     return err;
 }

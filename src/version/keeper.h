@@ -1,7 +1,7 @@
 /* The keeper of a bus: its connection to the directory, its lease, and the keys that it has there. A thread renews the
- * lease. If the lease has ended (the process was stopped, the directory was away or has forgotten everything), or the
- * directory has lost keys of this process nevertheless, the keeper takes a new lease and puts the keys again that it
- * was told to keep.
+ * lease. If the lease has ended (the process was stopped, the directory was away or has forgotten everything), the
+ * keeper takes a new one and puts the keys again that it was told to keep. It also puts them again if the directory has
+ * lost keys of this process though the lease is alive.
  *
  * Keys of a publisher stand behind a fence: the key of its set's epoch. They are put again only if that key has the
  * publisher's own record still, or is gone with everything else. If another publisher has taken the epoch, the fence is
