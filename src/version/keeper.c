@@ -279,6 +279,8 @@ int keeper_transact(struct keeper *k, const struct directory_compare *compares, 
     pthread_mutex_lock(&k->lock);
     int err = transact(k, &t, leased, changes, until, out);
     pthread_mutex_unlock(&k->lock);
+    for (size_t i = 0; i < nchanges; i++) /* the caller may try again, when the keeper has another lease */
+        changes[i].lease = leased[i] ? KEEPER_LEASE : changes[i].lease;
     return err;
 }
 

@@ -107,6 +107,13 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
     return remove(path);
 }
 
+void etcds_wipe(const struct etcds *e, int i)
+{
+    char data[96];
+    snprintf(data, sizeof data, "%s/m%d", e->folder, i);
+    assert_int_equal(nftw(data, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
 void etcds_end(struct etcds *e)
 {
     for (int i = 0; i < e->n; i++)

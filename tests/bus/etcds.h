@@ -21,6 +21,7 @@ struct etcds {
 bool etcds_begin(struct etcds *e, int n);
 void etcds_run(struct etcds *e, int i); /* starts a server that was killed */
 void etcds_kill(struct etcds *e, int i);
+void etcds_wipe(const struct etcds *e, int i); /* removes the data of a server that was killed */
 void etcds_end(struct etcds *e);
 /* Sends a request to the gateway of a server. Returns the code of HTTP; 0: it did not answer. */
 long etcds_post(const struct etcds *e, int i, const char *path, const char *body, char *reply, size_t cap);
