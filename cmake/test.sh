@@ -125,7 +125,7 @@ build_ordinary() { build_tree "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEF
 suite_ordinary()
 {
     built ordinary || return
-    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-15} run_ctest ordinary "$build" ""
+    WEFT_TEST_SHARE=${WEFT_TEST_SHARE:-10} run_ctest ordinary "$build" ""
 }
 
 # A quick share of the ordinary tests: those that are not labelled long, with small counts.
