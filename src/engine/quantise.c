@@ -247,7 +247,8 @@ static void each_box(weft_exec *x, size_t entry, const struct exec_place *from, 
     const struct plan_scaled *s = &x->plan->scales->v[entry];
     for (size_t i = 0; i < s->nboxes; i++) {
         const struct plan_scaled_box *b = &s->boxes[i];
-        const struct exec_place *f = &from[b->buf], *t = &to[b->buf];
+        const uint32_t buf = side_buf(x->plan, s) + b->buf;
+        const struct exec_place *f = &from[buf], *t = &to[buf];
         struct row r = {.s = s,
                         .own = &x->quantise->own[entry],
                         .from = f->base,

@@ -52,107 +52,112 @@ static int add_move(struct expand *e, const char *name, const weft_layout *src, 
     return 0;
 }
 
-/* The scales of both sides, and the values of a side that was given without. */
-static int make_pair(struct expand *e, const weft_move *m, struct expand_pair *p)
+/* The values and scales of a side, and what has to be folded for it. A side that was given without scales becomes like
+ * the other one. */
+static int make_side(struct expand *e, struct expand_side *s)
 {
-    const weft_layout *sides[2] = {m->src, m->dst};
     weft_layout *made = NULL, *want = NULL;
     uint32_t *owner = NULL;
     int rc = 0;
-    *p = (struct expand_pair){.src = m->src, .dst = m->dst};
-    for (int i = 0; i < 2 && !rc; i++) {
-        p->values[i] = sides[i];
-        if (!sides[i]->scale.dtype) { /* it becomes like the other side */
-            rc = blocks_like(sides[i], sides[!i], &made);
-            rc = rc ? rc : keep(e, made);
-            p->values[i] = made;
-        }
-        if (!rc)
-            rc = weft_layout_scales(p->values[i], &made);
-        if (!rc)
-            rc = keep(e, made);
-        p->scales[i] = made;
+    s->values = s->given;
+    if (!s->given->scale.dtype) {
+        rc = blocks_like(s->given, s->as, &made);
+        rc = rc ? rc : keep(e, made);
+        s->values = made;
     }
-    if (rc || m->src->scale.dtype)
+    if (!rc)
+        rc = weft_layout_scales(s->values, &made);
+    if (!rc)
+        rc = keep(e, made);
+    s->scales = made;
+    if (rc || !s->src || s->given->scale.dtype)
         return rc;
-    rc = blocks_fold(m->src, p->scales[0], &made, &want, &owner);
+    rc = blocks_fold(s->given, s->scales, &made, &want, &owner);
     free(owner);
     if (rc || !made)
         return rc;
-    p->have = made;
-    p->want = want;
+    s->have = made;
+    s->want = want;
     rc = keep(e, made);
     int other = keep(e, want);
     return rc ? rc : other;
 }
 
-/* The pair of a move: one that was made before, or a new one. */
-static int find_pair(struct expand *e, const weft_move *m, struct expand_pair *out)
+static bool same_side(const struct expand_side *a, const struct expand_side *b)
 {
-    size_t at = hash_mix(hash_u64(m->src->hash, m->dst->hash)) & e->mask;
-    for (; e->table[at] != PLAN_NONE; at = (at + 1) & e->mask) {
-        const struct expand_pair *p = &e->pairs.v[e->table[at]];
-        if (weft_layout_equal(p->src, m->src) && weft_layout_equal(p->dst, m->dst)) {
-            *out = *p;
+    return a->src == b->src && weft_layout_equal(a->given, b->given) &&
+           (a->given->scale.dtype || (a->as->dtype == b->as->dtype && layout_same_scale(a->as, b->as)));
+}
+
+/* A side of a move: one that was made before, or a new one. */
+static int find_side(struct expand *e, const weft_move *m, bool src, struct expand_side *out)
+{
+    *out = (struct expand_side){.given = src ? m->src : m->dst, .as = src ? m->dst : m->src, .src = src};
+    size_t at = found_first(&e->table, hash_u64(out->given->hash, src));
+    for (; e->table.v[at] != FOUND_NONE; at = found_next(&e->table, at))
+        if (same_side(&e->sides.v[e->table.v[at]], out)) {
+            *out = e->sides.v[e->table.v[at]];
             return 0;
         }
-    }
-    int rc = make_pair(e, m, out);
-    struct expand_pair *p = rc ? NULL : vec_push(&e->pairs);
-    if (!rc && !p)
+    int rc = make_side(e, out);
+    struct expand_side *s = rc ? NULL : vec_push(&e->sides);
+    if (!rc && !s)
         rc = error_nomem();
     if (rc)
         return rc;
-    *p = *out;
-    e->table[at] = (uint32_t)(e->pairs.n - 1);
+    *s = *out;
+    e->table.v[at] = (uint32_t)(e->sides.n - 1);
     return 0;
 }
 
 /* Notes that values are scaled before the move or behind it, and what has to be folded for it. */
-static int add_entry(struct expand *e, const weft_move *m, const struct expand_pair *p)
+static int add_entry(struct expand *e, const weft_move *m, const struct expand_side *p)
 {
     bool back = m->src->scale.dtype;
-    if (!e->scales && !(e->scales = calloc(1, sizeof *e->scales)))
-        return error_nomem();
-    struct plan_scaled *v = realloc(e->scales->v, (e->scales->n + 1) * sizeof *v);
-    if (!v)
-        return error_nomem();
-    e->scales->v = v;
     weft_move *fold = p->have ? vec_push(&e->folds) : NULL;
     if (p->have && !fold)
         return error_nomem();
     if (fold)
         *fold = (weft_move){m->name, p->have, p->want};
-    v[e->scales->n++] = (struct plan_scaled){.tensor = (uint32_t)e->moves.n,
-                                             .fold = fold ? (uint32_t)e->folds.n - 1 : PLAN_NONE,
-                                             .back = back,
-                                             .given = layout_hold(back ? m->dst : m->src)};
+    struct plan_scales *all = e->scales;
+    all->v[all->n++] = (struct plan_scaled){.tensor = (uint32_t)e->moves.n,
+                                            .fold = fold ? (uint32_t)e->folds.n - 1 : PLAN_NONE,
+                                            .back = back,
+                                            .given = layout_hold(back ? m->dst : m->src)};
     return 0;
 }
 
 static int expand_one(struct expand *e, const weft_move *m)
 {
-    struct expand_pair p;
+    struct expand_side src, dst;
     const char *name = NULL;
-    int rc = find_pair(e, m, &p);
+    int rc = find_side(e, m, true, &src);
+    if (!rc)
+        rc = find_side(e, m, false, &dst);
     if (!rc && !(m->src->scale.dtype && m->dst->scale.dtype))
-        rc = add_entry(e, m, &p);
+        rc = add_entry(e, m, &src);
     if (!rc)
         rc = scale_name(e, m->name ? m->name : "", &name);
     if (!rc)
-        rc = add_move(e, m->name, p.values[0], p.values[1]);
-    return rc ? rc : add_move(e, name, p.scales[0], p.scales[1]);
+        rc = add_move(e, m->name, src.values, dst.values);
+    return rc ? rc : add_move(e, name, src.scales, dst.scales);
 }
 
 int expand_moves(const weft_move *moves, size_t n, struct expand *out)
 {
-    size_t cap = 4;
-    while (cap < 2 * n)
-        cap *= 2;
-    *out = (struct expand){.table = malloc(cap * sizeof *out->table), .mask = cap - 1};
-    int rc = out->table ? 0 : error_nomem();
-    if (!rc)
-        memset(out->table, 0xff, cap * sizeof *out->table); /* PLAN_NONE */
+    size_t scaled = 0, made = 0; /* tensors with scales; those with scales on one side */
+    *out = (struct expand){0};
+    for (size_t i = 0; i < n; i++) {
+        bool src = moves[i].src->scale.dtype, dst = moves[i].dst->scale.dtype;
+        scaled += src || dst;
+        made += src != dst;
+    }
+    if (!found_open(&out->table, 2 * scaled) || !vec_room(&out->moves, n + scaled) || !vec_room(&out->names, scaled))
+        return error_nomem();
+    if (made &&
+        (!(out->scales = calloc(1, sizeof *out->scales)) || !(out->scales->v = calloc(made, sizeof *out->scales->v))))
+        return error_nomem();
+    int rc = 0;
     for (size_t i = 0; i < n && !rc; i++)
         rc = moves[i].src->scale.dtype || moves[i].dst->scale.dtype
                  ? expand_one(out, &moves[i])
@@ -169,8 +174,8 @@ void expand_free(struct expand *e)
     free(e->moves.v);
     free(e->folds.v);
     free(e->made.v);
-    free(e->pairs.v);
-    free(e->table);
+    free(e->sides.v);
+    free(e->table.v);
     free(e->names.v);
     scaled_free(e->scales);
 }

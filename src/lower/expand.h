@@ -2,23 +2,24 @@
  * dtypes on both sides. What is done to them before and behind (plan_scales) is noted. */
 #ifndef WEFT_LOWER_EXPAND_H
 #define WEFT_LOWER_EXPAND_H
+#include "base/found.h"
 #include "base/vec.h"
 #include "plan/plan.h"
 
-/* The layouts that are made for a pair of layouts: many tensors of a model have the same ones. */
-struct expand_pair {
-    const weft_layout *src, *dst;             /* of the move */
-    const weft_layout *values[2], *scales[2]; /* of the source and of the destination */
-    const weft_layout *have, *want;           /* NULL: no maxima are folded */
+/* The layouts that are made for one side of a move: many tensors of a model have the same ones. */
+struct expand_side {
+    const weft_layout *given, *as;      /* the side, and the other one */
+    bool src;                           /* it is the source */
+    const weft_layout *values, *scales; /* with scales */
+    const weft_layout *have, *want;     /* NULL: no maxima are folded */
 };
 
 struct expand {
     VEC(weft_move) moves;       /* of values and scales, and those of other tensors as they were */
     VEC(weft_move) folds;       /* of the maxima of blocks that ranks share */
     struct plan_scales *scales; /* NULL: no side was given without scales */
-    VEC(struct expand_pair) pairs;
-    uint32_t *table; /* of pairs, by their hashes: open addressing; PLAN_NONE: free */
-    size_t mask;
+    VEC(struct expand_side) sides;
+    struct found table; /* of sides */
     VEC(weft_layout *) made;
     VEC(char *) names;
 };

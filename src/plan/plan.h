@@ -91,7 +91,7 @@ struct plan_tensor {
 
 /* A box of a rank's values. */
 struct plan_scaled_box {
-    uint32_t buf;                /* of the plan: where the values with scales are; the others have the same places */
+    uint32_t buf;                /* which buffer of its side of the tensor the values are in, with scales or without */
     int64_t to[WEFT_MAX_DIMS];   /* the first value's place in it */
     int64_t len[WEFT_MAX_DIMS];  /* values along each dim */
     int64_t skip[WEFT_MAX_DIMS]; /* positions of the first block that are before the box */
@@ -113,14 +113,17 @@ struct plan_scaled {
     uint8_t value, scale;     /* dtypes of values and scales */
     int ndim;
     int64_t block[WEFT_MAX_DIMS];
-    int64_t slots, terms; /* elements of this rank's scales, and of what `fold` brings */
-    struct plan_scaled_box *boxes;
-    struct plan_scaled_term *term;
+    int64_t slots, terms;                /* elements of this rank's scales, and of what `fold` brings */
+    const struct plan_scaled_box *boxes; /* of `kept`: tensors alike share them */
+    const struct plan_scaled_term *term;
     size_t nboxes, nterms;
 };
 struct plan_scales {
     struct plan_scaled *v;
     size_t n;
+    void **kept; /* blocks of memory that entries share */
+    size_t nkept;
+    size_t bytes;    /* of these blocks */
     weft_plan *fold; /* NULL: no ranks share blocks */
 };
 #define PLAN_WORD 32 /* bytes of a kind or an algorithm, with the 0 behind it */

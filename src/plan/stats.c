@@ -71,9 +71,7 @@ static int64_t plan_memory(const weft_plan *p)
 /* What the maxima of blocks cost that ranks share, besides the steps. */
 static int add_scales(const struct plan_scales *s, weft_stats *st)
 {
-    for (size_t i = 0; i < s->n; i++)
-        st->memory +=
-            (int64_t)(sizeof *s->v + s->v[i].nboxes * sizeof *s->v[i].boxes + s->v[i].nterms * sizeof *s->v[i].term);
+    st->memory += (int64_t)(s->n * sizeof *s->v + s->bytes);
     weft_stats f = {.size = sizeof f};
     int err = s->fold ? weft_plan_stats(s->fold, &f) : 0;
     if (err || !s->fold)
