@@ -179,8 +179,8 @@ static int pack(struct packing *k)
 {
     struct draft *d = k->d;
     size_t n = d->nodes.n;
-    struct slot *v = arena_alloc(&d->arena, (2 * n + 1) * sizeof *v);
-    k->waits = arena_alloc(&d->arena, (n + 1) * sizeof *k->waits); /* no more steps than nodes */
+    struct slot *v = arena_alloc(&d->arena, (n + n / 2 + 1) * sizeof *v); /* half as many to sort with */
+    k->waits = arena_alloc(&d->arena, (n + 1) * sizeof *k->waits);        /* no more steps than nodes */
     if (!v || !k->waits || !vec_room(&k->parts, d->parts.n) || !vec_room(&k->deps, d->deps.n))
         return error_nomem();
     memset(k->waits, 0, n * sizeof *k->waits);

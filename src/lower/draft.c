@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "layout/layout.h"
 
 static int too_many(const char *what)
@@ -91,25 +92,78 @@ int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf
     return add_buf(d, b, extents, n, buf);
 }
 
+/* Tensors of the same layouts have the same runs and spots. From MANY_PARTS on they are looked up among those that
+ * were added lately, so that a plan of 45,000 tensors has them once. */
+enum { MANY_PARTS = 1024, KNOWN = 4096 };
+
+static bool same_entries(const void *v, size_t total, uint32_t at, const void *e, size_t n, size_t size)
+{
+    return at + n <= total && !memcmp((const char *)v + at * size, e, n * size);
+}
+
+/* Adds n runs, or finds them. */
+static int add_runs(struct draft *d, const struct plan_run *r, size_t n, uint32_t *at)
+{
+    uint32_t *known = d->known ? &d->known[hash_bytes(n, r, n * sizeof *r) % KNOWN] : at;
+    if (d->known && same_entries(d->runs.v, d->runs.n, *known, r, n, sizeof *r)) {
+        *at = *known;
+        return 0;
+    }
+    if (d->runs.n + n >= PLAN_NONE)
+        return too_many("parts");
+    if (!vec_room(&d->runs, n))
+        return error_nomem();
+    *known = *at = (uint32_t)d->runs.n;
+    if (n)
+        memcpy(d->runs.v + d->runs.n, r, n * sizeof *r);
+    d->runs.n += n;
+    return 0;
+}
+
+static int add_spots(struct draft *d, const struct plan_spot *s, size_t n, uint32_t *at)
+{
+    uint32_t *known = d->known ? &d->known[KNOWN + hash_bytes(n, s, n * sizeof *s) % KNOWN] : at;
+    if (d->known && same_entries(d->spots.v, d->spots.n, *known, s, n, sizeof *s)) {
+        *at = *known;
+        return 0;
+    }
+    if (d->spots.n + n >= PLAN_NONE)
+        return too_many("parts");
+    if (!vec_room(&d->spots, n))
+        return error_nomem();
+    *known = *at = (uint32_t)d->spots.n;
+    if (n)
+        memcpy(d->spots.v + d->spots.n, s, n * sizeof *s);
+    d->spots.n += n;
+    return 0;
+}
+
 int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims)
 {
     struct plan_part *p = vec_push(&d->parts);
     if (!p)
         return error_nomem();
-    int n = d->tensors.v[d->tensor].ndim;
-    if (d->runs.n + (size_t)n >= PLAN_NONE || d->parts.n >= PLAN_NONE)
+    if (d->parts.n >= PLAN_NONE)
         return too_many("parts");
-    if (!vec_room(&d->runs, (size_t)n) || !vec_room(&d->spots, (size_t)n))
+    if (d->parts.n == MANY_PARTS && !(d->known = calloc(2 * KNOWN, sizeof *d->known)))
         return error_nomem();
-    *p = (struct plan_part){.buf = buf, .runs = (uint32_t)d->runs.n, .spots = (uint32_t)d->spots.n, .count = 1};
-    for (int i = 0; i < n; i++) {
+    struct plan_run runs[WEFT_MAX_DIMS];
+    struct plan_spot spots[WEFT_MAX_DIMS];
+    size_t n = d->tensors.v[d->tensor].ndim;
+    *p = (struct plan_part){.buf = buf, .count = 1};
+    for (size_t i = 0; i < n; i++) {
         struct draft_dim x = dims[i];
         if (x.n == 1)
             x.step = x.tostep = 0;
-        d->runs.v[d->runs.n++] = (struct plan_run){x.at, x.len, x.n, x.step};
-        d->spots.v[d->spots.n++] = (struct plan_spot){x.to, x.tostep};
+        runs[i] = (struct plan_run){x.at, x.len, x.n, x.step};
+        spots[i] = (struct plan_spot){x.to, x.tostep};
         p->count *= x.len * x.n;
     }
+    int rc = add_runs(d, runs, n, &p->runs);
+    if (!rc)
+        rc = add_spots(d, spots, n, &p->spots);
+    if (rc)
+        return rc;
     /* No wire dtype is wider than the buffer's, so the bytes that are sent and received do not overflow either. */
     int64_t bytes = p->count * (int64_t)weft_dtype_size(d->bufs.v[buf].dtype);
     if (__builtin_add_overflow(d->bytes, bytes, &d->bytes))
@@ -198,6 +252,7 @@ void draft_drop(struct draft *d)
     free(d->nodes.v);
     free(d->deps.v);
     free(d->names.v);
+    free(d->known);
     arena_free(&d->arena);
     *d = (struct draft){0};
 }

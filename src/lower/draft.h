@@ -41,6 +41,7 @@ struct draft {
     int64_t bucket, scratch;
     int64_t bytes;      /* of all parts: what a run reads and writes */
     struct arena arena; /* the passes' working memory */
+    uint32_t *known;    /* where runs and spots are that were added lately, by their hashes; NULL: not many yet */
     VEC(struct plan_tensor) tensors;
     VEC(struct plan_buf) bufs;
     VEC(struct plan_run) runs;
