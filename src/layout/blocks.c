@@ -175,35 +175,8 @@ int weft_layout_scales(const weft_layout *l, weft_layout **out)
 
 /* Box `box` of the values is part `part`. */
 struct part {
-    const struct box_list *b;
     uint32_t box, part;
 };
-
-static int by_place(const void *a, const void *b)
-{
-    const struct part *x = a, *y = b;
-    size_t n = (size_t)x->b->ndim, bytes = n * sizeof(int64_t);
-    int order = memcmp(x->b->at + x->box * n, y->b->at + y->box * n, bytes);
-    return order ? order : memcmp(x->b->len + x->box * n, y->b->len + y->box * n, bytes);
-}
-
-/* part[i] is the number of the part that box i is. Returns how many parts there are; 0: no memory. */
-static size_t number_parts(const struct box_list *b, uint32_t *part)
-{
-    struct part *v = malloc(b->n * sizeof *v);
-    size_t parts = 0;
-    if (!v)
-        return 0;
-    for (size_t i = 0; i < b->n; i++)
-        v[i] = (struct part){b, (uint32_t)i, 0};
-    qsort(v, b->n, sizeof *v, by_place);
-    for (size_t i = 0; i < b->n; i++) {
-        parts += i == 0 || by_place(&v[i - 1], &v[i]) != 0;
-        part[v[i].box] = (uint32_t)(parts - 1);
-    }
-    free(v);
-    return parts;
-}
 
 /* The boxes that share a block with box `me` and are other parts. */
 struct sharing {
@@ -220,7 +193,7 @@ static int note_box(void *arg, uint32_t box)
     struct part *p = vec_push(&s->found);
     if (!p)
         return error_nomem();
-    *p = (struct part){NULL, box, s->part[box]};
+    *p = (struct part){box, s->part[box]};
     return 0;
 }
 
@@ -308,8 +281,12 @@ int blocks_fold(const weft_layout *l, const weft_layout *scales, weft_layout **h
     struct making all = {.ndim = l->ndim + 1}, some = {.ndim = l->ndim + 1};
     struct sharing s = {.part = part};
     numbers owners = {0};
-    size_t parts = part ? number_parts(values->boxes, part) : 0;
-    if (!rc && (!parts || !(wanted = calloc(parts, sizeof *wanted))))
+    size_t parts = 0;
+    uint32_t *first = part ? malloc(b->n * sizeof *first) : NULL;
+    if (!rc)
+        rc = first ? box_copies_number(values->boxes, part, first, &parts) : error_nomem();
+    free(first);
+    if (!rc && !(wanted = calloc(parts, sizeof *wanted)))
         rc = error_nomem();
     int64_t extents[WEFT_MAX_DIMS] = {(int64_t)parts};
     for (int d = 0; d < l->ndim; d++)

@@ -51,67 +51,33 @@ static int take_out(void *arg, uint32_t box)
     return rc ? rc : c->work < 0 ? 1 : 0;
 }
 
-/* Lists one of each set of boxes that are the same region of the tensor: in ascending order. */
-static int different_boxes(const struct box_list *b, uint32_t *ids, size_t *n)
-{
-    size_t cap = 16, dims = (size_t)b->ndim;
-    while (cap < 2 * b->n)
-        cap *= 2;
-    uint32_t *table = malloc(cap * sizeof *table);
-    if (!table)
-        return error_nomem();
-    memset(table, 0xff, cap * sizeof *table);
-    *n = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        const int64_t *at = b->at + i * dims, *len = b->len + i * dims;
-        size_t k = hash_bytes(hash_bytes(1, at, dims * sizeof *at), len, dims * sizeof *len) & (cap - 1);
-        for (; table[k] != UINT32_MAX; k = (k + 1) & (cap - 1))
-            if (!memcmp(b->at + table[k] * dims, at, dims * sizeof *at) &&
-                !memcmp(b->len + table[k] * dims, len, dims * sizeof *len))
-                break;
-        if (table[k] == UINT32_MAX) {
-            table[k] = (uint32_t)i;
-            ids[(*n)++] = (uint32_t)i;
-        }
-    }
-    free(table);
-    return 0;
-}
-
 /* Counts the elements that are in some box. -1: that takes too long, or an error, in *rc. */
 static wide count_covered(const struct box_list *b, int *rc)
 {
     wide sum = 0;
-    uint32_t *ids = NULL, one, two;
-    size_t n = b->n;
-    struct box_index x = {0};
-    if (b->shared) {
-        ids = malloc(b->n * sizeof *ids);
-        *rc = ids ? different_boxes(b, ids, &n) : error_nomem();
-        if (!*rc)
-            *rc = box_index_new(b, ids, n, &x);
-    }
-    bool apart = !*rc && (!b->shared || !box_index_overlap(b, &x, &one, &two));
+    const struct box_copies *x = &b->copies;
+    uint32_t one, two;
+    size_t n = b->shared ? x->n : b->n;
+    bool apart = !b->shared || !box_index_overlap(b, &x->index, &one, &two);
     struct arena arena = {0};
     struct cover c = {.b = b, .work = 1000000 + 64 * (int64_t)b->n};
     for (size_t i = 0; i < n && !*rc; i++) {
-        struct box_region r = box_region_of(b, ids ? ids[i] : i);
+        uint32_t box = b->shared ? x->member[x->first[i]] : (uint32_t)i;
+        struct box_region r = box_region_of(b, box);
         if (apart) {
             sum += box_region_count(b->ndim, &r);
             continue;
         }
         arena_reset(&arena);
         c.left = (struct box_regions){.arena = &arena};
-        c.own = ids[i];
+        c.own = box;
         *rc = box_region_add(&c.left, &r);
         if (!*rc)
-            *rc = box_index_at(b, &x, &r, take_out, &c);
+            *rc = box_index_at(b, &x->index, &r, take_out, &c);
         for (size_t k = 0; k < c.left.n && !*rc; k++)
             sum += box_region_count(b->ndim, &c.left.v[k]);
     }
     arena_free(&arena);
-    box_index_free(&x);
-    free(ids);
     if (*rc == 1) {
         *rc = 0;
         return -1;
@@ -173,6 +139,9 @@ int box_check_elements(struct box_list *b, const int64_t *extents, uint64_t flag
                           "box %s of rank %d and box %s of rank %d overlap: +overlaps would allow it",
                           region_text(b->ndim, &x, a), b->rank[one], region_text(b->ndim, &y, c), b->rank[two]);
     }
+    int rc = b->shared ? box_copies_new(b) : 0;
+    if (rc)
+        return rc;
     if (flags & WEFT_LAYOUT_GAPS && b->shared) {
         b->gaps = true; /* there may be some: to find out could take long, and nobody asks */
         return 0;
@@ -180,7 +149,6 @@ int box_check_elements(struct box_list *b, const int64_t *extents, uint64_t flag
     wide all = 1, have;
     for (int d = 0; d < b->ndim; d++)
         all = wide_mul(all, extents[d]);
-    int rc = 0;
     have = count_covered(b, &rc);
     if (rc)
         return rc;

@@ -223,6 +223,7 @@ void box_list_free(struct box_list *b)
 {
     if (!b)
         return;
+    box_copies_free(b);
     box_index_free(&b->index);
     free(b->first);
     free(b->room);

@@ -5,6 +5,7 @@
  *   box_list.c    from the caller's arrays to a list; equal, hash
  *   box_index.c   the index: a tree of bounds, packed, over the boxes in Z-order
  *   box_region.c  boxes without other boxes
+ *   box_copies.c  boxes of the same region
  *   box_check.c   is each element in one box? is each slot of a buffer in one box?
  *   box_shape.c   other layouts as boxes; dims permuted, split and joined
  *   box_json.c    the JSON form */
@@ -32,6 +33,16 @@ struct box_index {
     int64_t *bound;
 };
 
+/* Of a list in which some element is in several boxes. A region is what a box has of the tensor. */
+struct box_copies {
+    size_t n;         /* different regions */
+    uint32_t *region; /* of each box */
+    size_t *first;    /* region k is that of boxes member[first[k]] .. member[first[k + 1] - 1], in ascending order */
+    uint32_t *member;
+    struct box_index index; /* over the first box of each region */
+    struct box_index *own; /* of holder i: over its boxes, if some of them meet; otherwise n is 0. NULL: none has any */
+};
+
 struct box_list {
     int ndim;
     size_t n, holders;          /* boxes; ranks that have some */
@@ -43,6 +54,7 @@ struct box_list {
     bool shared;                /* some element is in several boxes */
     bool gaps;                  /* some element is in no box */
     struct box_index index;
+    struct box_copies copies; /* if it is shared */
 };
 
 /* A region of the global tensor. */
@@ -76,6 +88,12 @@ int box_index_at(const struct box_list *b, const struct box_index *x, const stru
                  int (*visit)(void *arg, uint32_t box), void *arg);
 /* Finds two boxes that share an element; false: there are none. */
 bool box_index_overlap(const struct box_list *b, const struct box_index *x, uint32_t *one, uint32_t *two);
+
+/* ---- copies ---- */
+/* The region of each box, numbered in the order of their first boxes, which `first` lists. Both have room for all. */
+int box_copies_number(const struct box_list *b, uint32_t *region, uint32_t *first, size_t *n);
+int box_copies_new(struct box_list *b); /* makes b->copies; box_list_free frees it, also after an error */
+void box_copies_free(struct box_list *b);
 
 /* ---- regions ---- */
 struct box_region box_region_of(const struct box_list *b, size_t box);

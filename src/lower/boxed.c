@@ -4,7 +4,9 @@
  * Each end of a message finds out for itself which boxes of it are sent: pair_regions says for one box of the source
  * and one box of the destination what goes from the one to the other. If a rank has an element in several boxes of the
  * destination, it goes to the first of them, and is copied to the others. If several ranks have it in the source, the
- * destination itself comes first, then its host, and then they take turns. */
+ * destination itself comes first, then its host, and then they take turns. Of boxes of one region of the source only
+ * the first in this order gives to a box of the destination. It is found by a search, so that many copies cost little.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +23,12 @@ struct item {
     int64_t index;             /* of a mesh: the position of the first replica */
 };
 
+/* A box of the source, or a replica, and its host. */
+struct hosted {
+    int host;
+    uint32_t number;
+};
+
 struct pass {
     struct job j;
     struct arena work; /* reset for each own box */
@@ -32,10 +40,12 @@ struct pass {
     struct written {
         struct box_region r;
         uint32_t node, number, nth;
-    } * written; /* what this rank gets, if boxes of the destination overlap */
+    } * written;                   /* what this rank gets, if `again` */
+    const struct box_index *again; /* this rank's boxes of the destination, if they overlap */
     size_t nwritten, cap;
     struct item *found; /* candidates */
     size_t nfound, found_cap;
+    struct hosted *hosted; /* if there are hosts: the copies of each region of the source, or this rank's replicas */
 };
 
 /* ---- boxes of a list and of a mesh ---- */
@@ -158,6 +168,102 @@ static bool gives_before(const struct pass *p, const struct item *to, const stru
     return a->number < b->number;
 }
 
+static int by_host(const void *a, const void *b)
+{
+    const struct hosted *x = a, *y = b;
+    return x->host != y->host ? (x->host < y->host ? -1 : 1) : (x->number > y->number) - (x->number < y->number);
+}
+
+/* Of v, in order, the first that is not below the host and the number. */
+static size_t first_hosted(const struct hosted *v, size_t n, int host, int64_t number)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (v[mid].host < host || (v[mid].host == host && v[mid].number < number))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Of the numbers of a host, the first from `from` on, and then round; -1: the host has none. */
+static int64_t next_hosted(const struct hosted *v, size_t n, int host, int64_t from)
+{
+    size_t i = first_hosted(v, n, host, from);
+    if (i == n || v[i].host != host)
+        i = first_hosted(v, n, host, 0);
+    return i < n && v[i].host == host ? (int64_t)v[i].number : -1;
+}
+
+/* Sorts the copies of each region by their hosts. */
+static int sort_copies(struct pass *p)
+{
+    const struct box_list *b = p->j.src->boxes;
+    const struct box_copies *c = &b->copies;
+    p->hosted = malloc(b->n * sizeof *p->hosted);
+    if (!p->hosted)
+        return error_nomem();
+    for (size_t i = 0; i < b->n; i++)
+        p->hosted[i] = (struct hosted){machine_host(p->j.machine, b->rank[c->member[i]]), c->member[i]};
+    for (size_t k = 0; k < c->n; k++)
+        qsort(p->hosted + c->first[k], c->first[k + 1] - c->first[k], sizeof *p->hosted, by_host);
+    return 0;
+}
+
+/* Sorts this rank's replicas in a mesh of the source by their hosts. */
+static int sort_replicas(struct pass *p)
+{
+    const weft_layout *l = p->j.src;
+    int64_t own = mesh_index(l, p->j.d->rank), n = p->j.s_replicas;
+    int64_t index = own < 0 ? 0 : own - axes_part(l, p->j.s_free, own);
+    if (own < 0)
+        return 0;
+    p->hosted = malloc((size_t)n * sizeof *p->hosted);
+    if (!p->hosted)
+        return error_nomem();
+    for (int64_t i = 0; i < n; i++) {
+        int rank = mesh_rank(l, index + axes_offset(l, p->j.s_free, i));
+        p->hosted[i] = (struct hosted){machine_host(p->j.machine, rank), (uint32_t)i};
+    }
+    qsort(p->hosted, (size_t)n, sizeof *p->hosted, by_host);
+    return 0;
+}
+
+/* The first of the boxes v, in ascending order, of this rank or a later one. */
+static size_t first_of_rank(const struct box_list *b, const uint32_t *v, size_t n, int rank)
+{
+    size_t lo = 0, hi = n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (b->rank[v[mid]] < rank)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Which box of a region of the source gives to a box of the destination. */
+static uint32_t first_copy(const struct pass *p, uint32_t region, const struct item *to)
+{
+    const struct box_list *b = p->j.src->boxes;
+    const uint32_t *v = b->copies.member + b->copies.first[region];
+    size_t n = b->copies.first[region + 1] - b->copies.first[region], i = first_of_rank(b, v, n, to->rank);
+    if (n == 1 || (i < n && b->rank[v[i]] == to->rank))
+        return v[n == 1 ? 0 : i];
+    int64_t turn = first_turn(p, to, (int64_t)b->holders);
+    if (p->hosts) {
+        const struct hosted *h = p->hosted + b->copies.first[region];
+        int64_t near = next_hosted(h, n, machine_host(p->j.machine, to->rank), (int64_t)b->first[turn]);
+        if (near >= 0)
+            return (uint32_t)near;
+    }
+    i = first_of_rank(b, v, n, b->rank[b->first[turn]]);
+    return v[i < n ? i : 0];
+}
+
 /* The rank that gives a piece of a mesh: the piece of position `index`, and its replicas. */
 static int mesh_giver(const struct pass *p, int64_t index, const struct item *to)
 {
@@ -167,13 +273,15 @@ static int mesh_giver(const struct pass *p, int64_t index, const struct item *to
     int64_t own = mesh_index(l, to->rank);
     if (own >= 0 && own - axes_part(l, free, own) == index)
         return to->rank;
-    int first = mesh_rank(l, index + axes_offset(l, free, from));
-    for (int64_t i = 0; i < n && p->hosts; i++) {
-        int rank = mesh_rank(l, index + axes_offset(l, free, (from + i) % n));
-        if (same_host(p, rank, to->rank))
-            return rank;
+    int64_t given = -1;
+    if (p->hosts && p->as_src) { /* they are this rank's own replicas */
+        given = next_hosted(p->hosted, (size_t)n, machine_host(p->j.machine, to->rank), from);
+    } else if (p->hosts) {
+        for (int64_t i = 0; i < n && given < 0; i++)
+            if (same_host(p, mesh_rank(l, index + axes_offset(l, free, (from + i) % n)), to->rank))
+                given = (from + i) % n;
     }
-    return first;
+    return mesh_rank(l, index + axes_offset(l, free, given < 0 ? from : given));
 }
 
 /* ---- what one box gives to another ---- */
@@ -216,22 +324,32 @@ static int add_rival(struct rivals *x, const struct item *i)
     return 0;
 }
 
+/* box: the first of a region. */
 static int source_rival(void *arg, uint32_t box)
 {
     struct rivals *x = arg;
-    if (box == x->from->number)
+    const uint32_t *region = x->p->j.src->boxes->copies.region;
+    if (region[box] == region[x->from->number])
         return 0;
-    struct item i = item_of(x->p->j.src, box);
+    struct item i = item_of(x->p->j.src, first_copy(x->p, region[box], x->to));
     return gives_before(x->p, x->to, &i, x->from) ? add_rival(x, &i) : 0;
 }
 
 static int earlier_box(void *arg, uint32_t box)
 {
     struct rivals *x = arg;
-    if (box >= x->to->number || x->p->j.dst->boxes->rank[box] != x->to->rank)
+    if (box >= x->to->number)
         return 0;
     struct item i = item_of(x->p->j.dst, box);
     return add_rival(x, &i);
+}
+
+/* The index of a rank's own boxes; NULL: none of its elements is in several of them. */
+static const struct box_index *own_index(const weft_layout *l, int rank)
+{
+    const struct box_index *own = l->boxes ? l->boxes->copies.own : NULL;
+    const int64_t position = own ? mesh_index(l, rank) : -1;
+    return position >= 0 && own[position].n ? &own[position] : NULL;
 }
 
 /* The regions that box `from` gives to box `to`. */
@@ -243,13 +361,17 @@ static int pair_regions(struct pass *p, const struct item *from, const struct it
     if (!box_region_meet(j->ndim, &from->r, &to->r, &r))
         return 0;
     int rc = box_region_add(out, &r);
-    bool shared_dst = j->dst->boxes && j->dst->boxes->shared, shared_src = j->src->boxes && j->src->boxes->shared;
+    const struct box_list *b = j->src->boxes;
+    const bool shared = b && b->shared;
+    if (!rc && shared && first_copy(p, b->copies.region[from->number], to) != from->number)
+        rc = 1;
+    const struct box_index *index[2] = {own_index(j->dst, to->rank), shared ? &b->copies.index : NULL};
     for (int side = 0; side < 2 && !rc; side++) {
-        if (!(side ? shared_src : shared_dst))
+        if (!index[side])
             continue;
         struct rivals x = {.p = p, .from = from, .to = to, .r = &r, .arena = out->arena};
-        const struct box_list *b = side ? j->src->boxes : j->dst->boxes;
-        rc = box_index_at(b, &b->index, &r, side ? source_rival : earlier_box, &x);
+        rc = side ? box_index_at(b, index[side], &r, source_rival, &x)
+                  : box_index_at(j->dst->boxes, index[side], &r, earlier_box, &x);
         for (size_t i = 0; i < x.n && !rc; i++)
             rc = box_region_without(j->ndim, out, &x.v[i].r);
     }
@@ -257,9 +379,9 @@ static int pair_regions(struct pass *p, const struct item *from, const struct it
         out->n = 0;
         rc = 0;
     }
-    if (rc || shared_src || !out->n)
+    if (rc || b || !out->n)
         return rc;
-    if (!j->src->boxes && mesh_giver(p, from->index, to) != from->rank)
+    if (mesh_giver(p, from->index, to) != from->rank)
         out->n = 0;
     return 0;
 }
@@ -268,7 +390,7 @@ static int pair_regions(struct pass *p, const struct item *from, const struct it
 
 static int note_written(struct pass *p, const struct span *box, uint32_t node)
 {
-    if (!p->j.dst->boxes || !p->j.dst->boxes->shared)
+    if (!p->again)
         return 0;
     if (p->nwritten == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 64;
@@ -362,6 +484,13 @@ static int found_box(void *arg, uint32_t box)
     return add_found(p, &x);
 }
 
+/* box: the first of a region of the source. */
+static int found_region(void *arg, uint32_t box)
+{
+    struct pass *p = arg;
+    return found_box(arg, first_copy(p, p->theirs->boxes->copies.region[box], p->own));
+}
+
 /* A piece of a mesh: of a source the replica that gives, of a destination all replicas. */
 static int found_piece(void *arg, const struct item *piece)
 {
@@ -399,9 +528,12 @@ static int own_box(void *arg, const struct item *own)
     p->own = own;
     p->nfound = 0;
     p->left = box_region_count(p->j.ndim, &own->r);
-    int rc = p->theirs->boxes ? box_index_at(p->theirs->boxes, &p->theirs->boxes->index, &own->r, found_box, p)
-                              : mesh_at(p->theirs, &own->r, -1, &p->work, found_piece, p);
-    if (!rc && !p->as_src && p->theirs->boxes && p->theirs->boxes->shared && p->nfound > 1) {
+    const struct box_list *b = p->theirs->boxes;
+    const bool regions = b && b->shared && !p->as_src;
+    int rc = regions ? box_index_at(b, &b->copies.index, &own->r, found_region, p)
+             : b     ? box_index_at(b, &b->index, &own->r, found_box, p)
+                     : mesh_at(p->theirs, &own->r, -1, &p->work, found_piece, p);
+    if (!rc && regions && p->nfound > 1) {
         struct item *tmp = arena_alloc(&p->work, p->nfound * sizeof *tmp);
         if (!tmp)
             return error_nomem();
@@ -474,7 +606,7 @@ static int copy_again(void *arg, uint32_t box)
 {
     struct again *a = arg;
     struct pass *p = a->p;
-    if (box >= a->box || p->j.dst->boxes->rank[box] != p->j.d->rank)
+    if (box >= a->box)
         return 0;
     size_t lo = 0, hi = p->nwritten; /* what was written is in order of boxes */
     while (lo < hi) {
@@ -494,13 +626,13 @@ static int copies(struct pass *p)
 {
     const struct box_list *b = p->j.dst->boxes;
     int64_t position = mesh_index(p->j.dst, p->j.d->rank);
-    if (!b || !b->shared || position < 0)
-        return 0;
     int rc = 0;
+    if (!p->again)
+        return 0;
     for (size_t i = b->first[position]; i < b->first[position + 1] && !rc; i++) {
         struct again a = {.p = p, .box = (uint32_t)i, .to = box_region_of(b, i)};
         a.nth = (uint32_t)(i - b->first[position]);
-        rc = box_index_at(b, &b->index, &a.to, copy_again, &a);
+        rc = box_index_at(b, p->again, &a.to, copy_again, &a);
     }
     return rc;
 }
@@ -509,7 +641,12 @@ int lower_boxed(const struct job *j)
 {
     struct pass p = {.j = *j, .as_src = true, .mine = j->src, .theirs = j->dst};
     p.hosts = machine_hosts(j->machine, j->d->world);
-    int rc = each_own(&p);
+    p.again = own_index(j->dst, j->d->rank);
+    int rc = 0;
+    if (p.hosts && (!j->src->boxes || j->src->boxes->shared))
+        rc = j->src->boxes ? sort_copies(&p) : sort_replicas(&p);
+    if (!rc)
+        rc = each_own(&p);
     p.as_src = false;
     p.mine = j->dst;
     p.theirs = j->src;
@@ -521,5 +658,6 @@ int lower_boxed(const struct job *j)
     arena_free(&p.more);
     free(p.written);
     free(p.found);
+    free(p.hosted);
     return rc;
 }

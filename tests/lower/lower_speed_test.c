@@ -65,6 +65,114 @@ static void plans_of_large_worlds_take_less_than_2_s(void **state)
     }
 }
 
+/* Ranks first and on have `parts` parts of a tensor, each of them as often as it goes into the ranks. */
+static weft_layout *copies(int first, int ranks, int parts)
+{
+    enum { EXTENT = 1 << 20 };
+    int *rank = malloc((size_t)ranks * sizeof *rank);
+    int64_t *at = malloc((size_t)ranks * sizeof *at), *len = malloc((size_t)ranks * sizeof *len);
+    assert_true(rank && at && len);
+    for (int i = 0; i < ranks; i++) {
+        rank[i] = first + i;
+        at[i] = EXTENT / parts * (i % parts);
+        len[i] = EXTENT / parts;
+    }
+    weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+    desc.dtype = WEFT_F32;
+    desc.ndim = 1;
+    desc.dims = &(weft_dim){.extent = EXTENT};
+    desc.boxes = &(weft_boxes){.n = (size_t)ranks, .rank = rank, .at = at, .len = len};
+    desc.flags = WEFT_LAYOUT_OVERLAPS;
+    weft_layout *l = NULL;
+    if (weft_layout_create(&desc, &l))
+        fail_msg("%s", weft_errmsg());
+    free(rank);
+    free(at);
+    free(len);
+    return l;
+}
+
+static double lower_seconds(const weft_layout *src, const weft_layout *dst, int rank, int per_host)
+{
+    weft_machine machine = {.size = sizeof machine, .ranks_per_host = per_host};
+    weft_lower_opts o = {.size = sizeof o, .machine = &machine};
+    weft_plan *p = NULL;
+    double from = seconds();
+    if (weft_lower(&(weft_move){"w", src, dst}, 1, rank, &o, &p))
+        fail_msg("%s", weft_errmsg());
+    double took = seconds() - from;
+    weft_plan_free(p);
+    return took;
+}
+
+/* What compares each copy with all others takes some 15 s for each of these. */
+static void many_copies_of_boxes_take_less_than_2_s(void **state)
+{
+    enum { RANKS = 40000 };
+    (void)state;
+    char text[2][64];
+    snprintf(text[0], sizeof text[0], "f32[1048576] @x%d", RANKS);
+    snprintf(text[1], sizeof text[1], "f32[1048576] @x%d=%d..%d", RANKS, RANKS, 2 * RANKS - 1);
+    weft_layout *src[] = {copies(0, RANKS, 1), copies(0, RANKS, 2), parse(text[0])};
+    weft_layout *dst[] = {copies(RANKS, RANKS, 1), copies(RANKS, RANKS, 2), copies(0, RANKS, 2), parse(text[1])};
+    double all = 0;
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < (i < 2 ? 4 : 3); k++)
+            for (int hosts = 0; hosts < 2; hosts++) {
+                double a = lower_seconds(src[i], dst[k], 5, hosts ? 8 : 0);
+                double b = lower_seconds(src[i], dst[k], k == 2 ? 6 : RANKS + 5, hosts ? 8 : 0);
+                print_message("source %d, destination %d, %s: %.1f and %.1f ms\n", i, k,
+                              hosts ? "8 ranks a host" : "one host", 1e3 * a, 1e3 * b);
+                all += a + b;
+                assert_true(a < ENOUGH && b < ENOUGH);
+            }
+    print_message("all: %.1f ms\n", 1e3 * all);
+    for (int i = 0; i < 3; i++)
+        weft_layout_free(src[i]);
+    for (int i = 0; i < 4; i++)
+        weft_layout_free(dst[i]);
+}
+
+/* Experts of an engine: one layout of the source, whose ranks share blocks, and another place in each tensor's buffer.
+ */
+static void scales_of_many_places_take_less_than_2_s(void **state)
+{
+    enum { TENSORS = 1000 };
+    (void)state;
+    weft_layout *src = parse("f32[2048/x,256] @x128"), *dst[TENSORS];
+    weft_move *moves = calloc(TENSORS, sizeof *moves);
+    weft_plan *p = NULL;
+    assert_non_null(moves);
+    for (int i = 0; i < TENSORS; i++) {
+        int rank = 128 + i % 8;
+        int64_t at[2] = {0}, len[2] = {2048, 256}, stride[2] = {256, 1}, offset = i / 8 * 2048 * 256;
+        weft_layout_desc desc = WEFT_LAYOUT_DESC_INIT;
+        desc.dtype = WEFT_F8E4M3;
+        desc.ndim = 2;
+        desc.dims = (weft_dim[]){{.extent = 2048}, {.extent = 256}};
+        desc.boxes = &(weft_boxes){.n = 1, .rank = &rank, .at = at, .len = len, .offset = &offset, .stride = stride};
+        desc.scale = &(weft_scale){.dtype = WEFT_F32, .block = {128, 128}};
+        if (weft_layout_create(&desc, &dst[i]))
+            fail_msg("%s", weft_errmsg());
+        moves[i] = (weft_move){"w", src, dst[i]};
+    }
+    double from = seconds();
+    if (weft_lower(moves, TENSORS, 5, NULL, &p))
+        fail_msg("%s", weft_errmsg());
+    double took = seconds() - from;
+    weft_stats st = WEFT_STATS_INIT;
+    assert_int_equal(weft_plan_stats(p, &st), 0);
+    print_message("%d tensors with scales: %.1f ms, %lld bytes a tensor\n", TENSORS, 1e3 * took,
+                  (long long)st.memory / TENSORS);
+    assert_true(took < ENOUGH);
+    assert_true(st.memory / TENSORS < 2500); /* tensors share what follows from the source */
+    weft_plan_free(p);
+    for (int i = 0; i < TENSORS; i++)
+        weft_layout_free(dst[i]);
+    weft_layout_free(src);
+    free(moves);
+}
+
 /* A model of many small tensors, all of which travel together. */
 static void plan_of_many_tensors_takes_less_than_2_s(void **state)
 {
@@ -102,6 +210,8 @@ static void plan_of_many_tensors_takes_less_than_2_s(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_of_large_worlds_take_less_than_2_s),
+                                       cmocka_unit_test(many_copies_of_boxes_take_less_than_2_s),
+                                       cmocka_unit_test(scales_of_many_places_take_less_than_2_s),
                                        cmocka_unit_test(plan_of_many_tensors_takes_less_than_2_s)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
