@@ -324,8 +324,8 @@ static void bad_requests_are_refused(void **state)
     weft_checkpoint_opts opts = options();
     opts.rules = "no-such-rules";
     refused(in, "tp2", &opts, WEFT_EINVAL,
-            "no-such-rules: there are no rules of this name (weft has gpt2, gpt_oss, llama, moe), and there is no such "
-            "file");
+            "no-such-rules: there are no rules of this name (weft has gpt2, gpt_oss, llama, megatron, moe), and there is "
+            "no such file");
     opts.rules = NULL;
     refused(in, "tp2", &opts, WEFT_EINVAL, "no rules say");
     opts.size = 3;

@@ -223,7 +223,7 @@ static void shipped_rules_parse(void **state)
             strcmp(name, "gpt_oss") ? 1 : 0; /* gpt-oss joins q, k and v alone: gate and up are one already */
         assert_true(r.nrules > 5 && r.nfuses > fuses && rules_match_mention(&r, "tp") && rules_match_mention(&r, "pp"));
     }
-    assert_int_equal(n, 4);
+    assert_int_equal(n, 5);
     assert_null(weft_checkpoint_rules("none"));
     assert_null(weft_checkpoint_rules(NULL));
     assert_null(weft_checkpoint_rules_name(SIZE_MAX));

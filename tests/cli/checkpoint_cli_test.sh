@@ -58,7 +58,7 @@ run 2 checkpoint in.safetensors none/out.d --to tp2 --rules my.rules; err "check
 run 2 checkpoint in.safetensors in.safetensors/out.d --to tp2 --rules my.rules; err "checkpoint: in.safetensors"
 run 2 checkpoint in.safetensors pipe.d --to tp2 --rules pipe.safetensors; err "pipe.safetensors: it is not a regular file"
 run 2 checkpoint in.safetensors pipe.d --to tp2 --rules qwen3
-err "qwen3: there are no rules of this name (weft has gpt2, gpt_oss, llama, moe), and there is no such file"
+err "qwen3: there are no rules of this name (weft has gpt2, gpt_oss, llama, megatron, moe), and there is no such file"
 run 0 checkpoint --show-rules llama; out "fuse self_attn.qkv_proj"
 run 2 checkpoint --show-rules camel; err "there are no rules 'camel'"
 

@@ -219,7 +219,7 @@ def test_mistakes(model, tmp_path):
 
 def test_rules_come_along():
     rules = weft.checkpoint_rules()
-    assert set(rules) == {"gpt2", "gpt_oss", "llama", "moe"} and all("[/tp" in text for text in rules.values())
+    assert set(rules) == {"gpt2", "gpt_oss", "llama", "megatron", "moe"} and all("[/tp" in text for text in rules.values())
 
 
 def test_progress(model, tmp_path):
@@ -342,6 +342,59 @@ def test_gpt_oss_by_its_model_type(tmp_path):
             assert np.array_equal(mine[name], expected), name
     weft.reshard_checkpoint(tmp_path / "out", tmp_path / "whole.safetensors", "tp1")
     same(safetensors.load_file(str(tmp_path / "whole.safetensors")), arrays)
+
+
+MEGATRON_GROUPS, MEGATRON_HEADS, MEGATRON_DIM = 4, 3, 2  # groups; query heads of each; positions of a head
+
+
+def megatron_layer(at, rng):
+    """A layer's q, k, v, gate and up as they are computed with, and Megatron's fused tensors of them."""
+    q = rng.integers(-99, 99, (MEGATRON_GROUPS, MEGATRON_HEADS * MEGATRON_DIM, 16)).astype(np.float32)
+    k, v = (rng.integers(-99, 99, (MEGATRON_GROUPS, MEGATRON_DIM, 16)).astype(np.float32) for _ in range(2))
+    gate, up = (rng.integers(-99, 99, (24, 16)).astype(np.float32) for _ in range(2))
+    fused = {at + "self_attention.linear_qkv.weight": np.concatenate([q, k, v], axis=1).reshape(-1, 16), at + "mlp.linear_fc1.weight": np.concatenate([gate, up])}
+    return (q, k, v, gate, up), fused
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_megatron_splits_groups_of_heads_and_both_halves(tmp_path, tp):
+    """Each rank can compute with what it has: whole groups of q, k and v, and its rows of gate and of up."""
+    rng = np.random.default_rng(tp)
+    parts, tensors = {}, {"embedding.word_embeddings.weight": (32, 16), "output_layer.weight": (32, 16), "decoder.final_layernorm.weight": (16,)}
+    for i in range(2):
+        at = f"decoder.layers.{i}."
+        tensors |= {at + "self_attention.linear_proj.weight": (16, 24), at + "self_attention.linear_qkv.layer_norm_weight": (16,), at + "mlp.linear_fc2.weight": (16, 24)}
+        tensors |= {at + "mlp.linear_fc1.layer_norm_weight": (16,), at + "mlp.experts.local_experts.3.linear_fc1.weight": (8, 16), at + "mlp.router.weight": (4, 16)}
+    arrays = {n: rng.integers(-99, 99, shape).astype(np.float32) for n, shape in tensors.items()}
+    for i in range(2):
+        parts[i], fused = megatron_layer(f"decoder.layers.{i}.", rng)
+        arrays |= fused
+    safetensors.save_file(arrays, str(tmp_path / "m.safetensors"))
+    weft.reshard_checkpoint(tmp_path / "m.safetensors", tmp_path / "out", f"pp2.tp{tp}", rules="megatron", values={"num_query_groups": MEGATRON_GROUPS})
+    for r in range(2 * tp):
+        mine, layer, t = rank_file(tmp_path / "out", r, 2 * tp), r // tp, r % tp
+        at, (q, k, v, gate, up) = f"decoder.layers.{layer}.", parts[layer]
+        local = mine[at + "self_attention.linear_qkv.weight"].reshape(MEGATRON_GROUPS // tp, -1, 16)
+        for found, whole in zip(np.split(local, [MEGATRON_HEADS * MEGATRON_DIM, (MEGATRON_HEADS + 1) * MEGATRON_DIM], axis=1), (q, k, v)):
+            assert np.array_equal(found, np.split(whole, tp)[t])
+        for found, whole in zip(np.split(mine[at + "mlp.linear_fc1.weight"], 2), (gate, up)):
+            assert np.array_equal(found, np.split(whole, tp)[t])
+        expert = at + "mlp.experts.local_experts.3.linear_fc1.weight"
+        assert np.array_equal(mine[expert], np.concatenate([np.split(half, tp)[t] for half in np.split(arrays[expert], 2)]))
+        for name, axis in (("self_attention.linear_proj.weight", 1), ("mlp.linear_fc2.weight", 1)):
+            assert np.array_equal(mine[at + name], np.split(arrays[at + name], tp, axis=axis)[t])
+        for name in ("self_attention.linear_qkv.layer_norm_weight", "mlp.linear_fc1.layer_norm_weight", "mlp.router.weight"):
+            assert np.array_equal(mine[at + name], arrays[at + name])
+        assert ("embedding.word_embeddings.weight" in mine, "output_layer.weight" in mine) == (layer == 0, layer == 1)
+    weft.reshard_checkpoint(tmp_path / "out", tmp_path / "whole.safetensors", "tp1")
+    same(safetensors.load_file(str(tmp_path / "whole.safetensors")), arrays)
+
+
+def test_megatron_does_not_cut_a_group(tmp_path):
+    _, fused = megatron_layer("decoder.layers.0.", np.random.default_rng(1))
+    safetensors.save_file(fused, str(tmp_path / "m.safetensors"))
+    with pytest.raises(weft.InvalidError, match="linear_qkv"):
+        weft.reshard_checkpoint(tmp_path / "m.safetensors", tmp_path / "out", "tp3", rules="megatron", values={"num_query_groups": MEGATRON_GROUPS})
 
 
 def test_gpt2_by_its_model_type(tmp_path):
