@@ -140,7 +140,11 @@ static int64_t later(int64_t ns, int64_t times, int64_t each)
 /* The time for bytes through n links that have this rate together, if one of them carries them. 0: no limit. */
 static int64_t at_rate(int64_t bytes, int64_t n, int64_t bytes_per_us)
 {
-    return bytes_per_us ? cap(wide_mul(wide_mul(bytes, 1000), n) / bytes_per_us) : 0;
+    if (!bytes || !bytes_per_us)
+        return 0;
+    if (bytes < (int64_t)1 << 32 && n < 1 << 20) /* most: a division of 64 bits is several times as fast */
+        return cap(bytes * 1000 * n / bytes_per_us);
+    return cap(wide_mul(wide_mul(bytes, 1000), n) / bytes_per_us);
 }
 
 /* Turns the loads of the ranks into times, and clears them. Returns whether a message went to another host. */
