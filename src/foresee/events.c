@@ -192,6 +192,7 @@ static struct flow *flow_of(struct fair_flow *f)
 static void take_rates(struct sim *s)
 {
     for (size_t i = 0; i < s->flows.n; i++) {
+        fair_ahead(s->flows.v, i, s->flows.n);
         struct flow *f = flow_of(s->flows.v[i]);
         if (f->fair.rate == f->rate)
             continue;

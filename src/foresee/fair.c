@@ -82,7 +82,8 @@ static void sink(struct level *heap, size_t n, size_t i)
 static size_t gather(struct fair *f, const double *cap, struct fair_flow *const *flows, size_t n, size_t *entries)
 {
     size_t touched = 0, at = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        fair_ahead(flows, i, n);
         for (int k = 0; k < flows[i]->uses; k++) {
             uint32_t link = flows[i]->use[k].link;
             if (!f->all[link]++) {
@@ -92,6 +93,7 @@ static size_t gather(struct fair *f, const double *cap, struct fair_flow *const 
             }
             f->load[link] += flows[i]->use[k].each;
         }
+    }
     for (size_t i = 0; i < touched; i++) {
         f->first[f->touched[i]] = at;
         at += f->all[f->touched[i]];
@@ -126,6 +128,7 @@ int fair_solve(struct fair *f, const double *cap, struct fair_flow *const *flows
         f->on_cap = 2 * entries;
     }
     for (size_t i = 0; i < n; i++) {
+        fair_ahead(flows, i, n);
         flows[i]->rate = flows[i]->uses ? -1 : INFINITY;
         flows[i]->narrow = FAIR_NONE;
         for (int k = 0; k < flows[i]->uses; k++) {
