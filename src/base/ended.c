@@ -2,6 +2,7 @@
 #include "base/ended.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,14 +25,14 @@ int ended_open(const char *path, int size)
     return -1;
 }
 
-bool ended_look(int file, char *text, size_t cap)
+int ended_look(int file, char *text, size_t cap)
 {
     struct ended_record r;
     if (file < 0 || !read_record(file, &r) || r.rank < 0)
-        return false;
+        return -1;
     if (r.code < 0)
         snprintf(text, cap, "rank %d was ended by signal %d", r.rank, -r.code);
     else
         snprintf(text, cap, "rank %d ended with code %d", r.rank, r.code);
-    return true;
+    return r.rank;
 }

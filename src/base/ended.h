@@ -3,7 +3,6 @@
  * which ranks that wait for the others look at. WEFT_ENDED is its name. */
 #ifndef WEFT_BASE_ENDED_H
 #define WEFT_BASE_ENDED_H
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +19,6 @@ struct ended_record {
 
 /* Opens the file of that name for a job of `size` ranks; -1: there is no such file, or it is another one. */
 int ended_open(const char *path, int size);
-/* Has a rank ended? Then `text` says which one and how: "rank 2 ended with code 0". False for -1. */
-bool ended_look(int file, char *text, size_t cap);
+/* The rank that has ended first, and `text` says how: "rank 2 ended with code 0". -1: none has, or the file is -1. */
+int ended_look(int file, char *text, size_t cap);
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/blake2s.h"
+#include "base/ended.h"
 #include "base/error.h"
 #include "base/hash.h"
 
@@ -41,12 +42,26 @@ static void set_key(struct opening *b)
     b->ask.key = b->key;
 }
 
+/* For the store: has the launcher seen that this rank has ended (-1: any rank)? A gather does not end for a rank whose
+ * part is there. So a rank that has opened the comm may end while others still open it. */
+static int has_ended(void *arg, int rank)
+{
+    const struct opening *b = arg;
+    char how[80];
+    int who = ended_look(b->ask.ended, how, sizeof how);
+    return who < 0 || (rank >= 0 && rank != who)
+               ? 0
+               : error_set(WEFT_EPEER, "%s: %s before all ranks had opened the comm", b->store->url, how);
+}
+
 /* What all ranks tell each other. Each time it has a name of its own in the store. */
 static int roster(void *arg, const struct roster_ask *ask, struct roster *out)
 {
     struct opening *b = arg;
     char prefix[32];
     int err = b->store ? 0 : open_store(b);
+    if (!err && b->ask.ended >= 0)
+        store_set_watch(b->store, &(struct store_watch){.vain = has_ended, .arg = b});
     snprintf(prefix, sizeof prefix, "wire%d", b->rosters++);
     return err ? err : store_roster(b->store, prefix, ask, b->ask.wait_ns, out);
 }
@@ -116,6 +131,8 @@ int open_new(const struct transport *t, const char *place, const weft_comm_opts 
 int open_join(struct opening *b, struct transport_link **out)
 {
     int err = b->transport->join(&b->ask, out);
+    if (b->ask.ended >= 0 && b->store)
+        store_set_watch(b->store, NULL);
     if (b->ask.ended >= 0)
         close(b->ask.ended); /* once all have come, ranks may end as they like */
     b->ask.ended = -1;

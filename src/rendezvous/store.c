@@ -25,7 +25,7 @@ int store_late(const struct store *s, const char *key)
 int store_look(const struct store *s, int ended)
 {
     char how[80];
-    return ended > 0 && ended_look(ended, how, sizeof how)
+    return ended > 0 && ended_look(ended, how, sizeof how) >= 0
                ? error_set(WEFT_EPEER, "%s: %s before all ranks had opened the store", s->url, how)
                : store_in_vain(s);
 }

@@ -209,7 +209,7 @@ static int gather(struct host *h, int64_t until)
         if (h->nready < size - 1 && (err = transport_in_vain(h->ask)))
             return err;
         char how[80];
-        if (h->nready < size - 1 && ended_look(h->link->ended, how, sizeof how))
+        if (h->nready < size - 1 && ended_look(h->link->ended, how, sizeof how) >= 0)
             return error_set(WEFT_EPEER, "shm:%s: %s before all ranks had opened the comm", h->link->name, how);
         if (h->nready < size - 1 && core_now() >= until)
             return shm_form_missing(h->link, h->ask->wait_ns);
