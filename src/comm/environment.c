@@ -426,16 +426,16 @@ int environment_store(const char *at, struct environment_store *out)
         at = trusted("WEFT_AT");
     if (at && strlen(at) >= sizeof out->at)
         return error_set(WEFT_EINVAL, "%.40s...: the place of a store has at most %zu letters", at, sizeof out->at - 1);
+    if (at)
+        strcpy(out->at, at);
     int err = environment_token(out->token);
     if (err)
         return err;
-    if (at)
-        strcpy(out->at, at);
-    else if (variable("PMIX_RANK") && !by_torchrun())
+    if (!at && variable("PMIX_RANK") && !by_torchrun())
         strcpy(out->at, "pmix:");
-    else if (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))
+    else if (!at && variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))
         err = beside_torch(out->at, sizeof out->at);
-    else
+    else if (!at)
         err = error_set(WEFT_EINVAL,
                         "the ranks have no place to meet: set WEFT_AT to file:DIR, a folder that all of them "
                         "see, or to tcp:HOST:PORT, where rank 0 serves (weft run --at sets it)");

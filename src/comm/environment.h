@@ -54,7 +54,8 @@ struct environment_store {
 };
 
 /* Takes `at`; without it WEFT_AT; without both what the launcher offers: PMIx, or torchrun's master. WEFT_EINVAL if
- * there is none of these, or if the token or its file cannot be used. */
+ * there is none of these, or if the token or its file cannot be used. out->at is empty then if WEFT_AT does not say
+ * where. */
 int environment_store(const char *at, struct environment_store *out);
 /* Reads the token in a file that no other user can read. `option` stands before the path in texts. */
 int environment_token_file(const char *option, const char *path, char token[SERVER_TOKEN_MAX + 2]);

@@ -112,7 +112,7 @@ int open_new(const struct transport *t, const char *place, const weft_comm_opts 
         environment_place(&e);
     if (t->can.wide && !t->can.sized) {
         int err = environment_store(NULL, &meet);
-        if (err && t->can.meets)
+        if (err && (t->can.meets || *meet.at))
             return err;
         known = !err;
     }

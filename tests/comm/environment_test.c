@@ -67,11 +67,29 @@ static void place_and_token_are_ignored_with_more_rights(void **state)
     assert_int_equal(environment_token(token), WEFT_EINVAL);
 }
 
+/* A place to meet that cannot be used is an error of its own, also where MPI could do without one. */
+static void unreadable_token_is_named_by_every_transport(void **state)
+{
+    static const char *const urls[] = {"tcp:token", "auto:token"};
+    (void)state;
+    privileged = false;
+    setenv("WEFT_AT", "file:/tmp", 1);
+    setenv("WEFT_TOKEN_FILE", "/no/such/file", 1);
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        weft_comm *c;
+        weft_comm_opts o = {.size = sizeof o, .rank = 0, .ranks = 2};
+        assert_int_equal(weft_comm_open(urls[i], &o, &c), WEFT_EINVAL);
+        if (strncmp(weft_errmsg(), "WEFT_TOKEN_FILE=/no/such/file:", 30))
+            fail_msg("%s: %s", urls[i], weft_errmsg());
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(url_is_ignored_with_more_rights, begin),
         cmocka_unit_test_setup(place_and_token_are_ignored_with_more_rights, begin),
+        cmocka_unit_test_setup(unreadable_token_is_named_by_every_transport, begin),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
