@@ -62,7 +62,12 @@ run 5 -n 2 -- sh -c 'trap "" TERM; test "$WEFT_RANK" = 1 && { read -r x <"$0"; e
 pgrep -f "$work/fifo" >/dev/null && complain "a rank that ignores TERM is left"
 
 # A rank that ends well before it has opened the comm: the others are told at once, however they meet, and not at their deadline.
-for how in "--on shm:" "--on tcp:" "--on tcp: --at tcp:" "--hosts 2"; do
+hows=("--on shm:" "--on tcp:" "--on tcp: --at tcp:" "--hosts 2")
+[ ! -e "$WEFT_BUILD_DIR/weft_ucx.so" ] || hows+=("--on ucx:")
+times=1
+[ "${WEFT_TEST_SHARE:-100}" = full ] && times=10
+for ((i = 0; i < times * ${#hows[@]}; i++)); do
+    how=${hows[i % ${#hows[@]}]}
     [ "$how" != "--hosts 2" ] || "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null || continue
     scheme=${how#--on } scheme=${scheme%% *}
     [ "$how" != "--hosts 2" ] || scheme=auto:

@@ -11,16 +11,16 @@ mkdir "$work/t" && export TMPDIR=$work/t
 failed=0
 complain() { echo "FAILED: $1"; head -c 2000 "$work/out"; failed=1; }
 
-# alone RANKS [OPTIONS]: rank 0 computes for $length seconds while the others wait; `times` times
-sizes=48 hosts="8" on_hosts=48 length=6 times=1
-[ "${WEFT_TEST_SHARE:-100}" = full ] && sizes="64 128 256 512" hosts="8 16 32" on_hosts=512 length=60 times=10
+# alone RANKS [OPTIONS]: rank 0 computes for $length seconds while the others wait; `times` times. With `runs` it does so between sums
+sizes=48 hosts="8" on_hosts=48 length=6 times=1 runs=2
+[ "${WEFT_TEST_SHARE:-100}" = full ] && sizes="64 128 256 512" hosts="8 16 32" on_hosts=512 length=60 times=10 runs=0
 alone()
 {
     local n=$1 i
     shift
     for i in $(seq "$times"); do
-        WEFT_DEADLINE_MS=200000 timeout 250 "$WEFT_BIN" run -n "$n" "$@" -- "$ranks" "$length" >"$work/out" 2>&1 </dev/null ||
-            complain "$n ranks, $*, of which one computes for $length s, time $i: exit code $?"
+        WEFT_DEADLINE_MS=200000 timeout 250 "$WEFT_BIN" run -n "$n" "$@" -- "$ranks" "$length" "$runs" >"$work/out" 2>&1 </dev/null ||
+            complain "$n ranks, $*, of which one computes for $length s between $runs sums, time $i: exit code $?"
     done
 }
 for n in $sizes; do
@@ -34,11 +34,15 @@ else
     echo "not on several hosts: $(cat "$work/out")"
 fi
 
-# 256 ranks that open, bind and run at once, without a wait.
+# Ten times what a campaign from outside has run: 256 ranks that open, bind and run at once, without a wait, and fewer of which one computes.
 if [ "${WEFT_TEST_SHARE:-100}" = full ]; then
-    length=0 times=50
-    alone 256 --on tcp:
-    times=10
+    runs=100
+    length=0 times=50 alone 256 --on tcp:
+    for each in 64:20 96:20 128:60 160:20 192:40 224:10; do
+        length=10 times=${each#*:} alone "${each%:*}" --on tcp:
+    done
+    length=20 alone 96 --on tcp:
+    times=20
 fi
 
 # few LIMIT RANKS URL [OPTIONS]: with that limit of files, which cannot be raised, an error names the limit, and nothing else is said

@@ -175,16 +175,28 @@ static void death_is_seen_in_all_groups_of_the_rank(void **state)
     see_deaths(12);
 }
 
-/* Splits, moves and closes in random groups until something fails. What fails first may be a group; all groups have the
- * parent's ranks, so that fails in the end. */
+/* All who are left get the same list from the parent, also those of which only a group has failed. */
+static void expect_survivors(struct killing *k, int rank, weft_comm *world)
+{
+    int list[MOST];
+    size_t n = 0;
+    int err = weft_comm_survivors(world, list, MOST, &n);
+    for (int i = 0; i < (int)n && !err; i++)
+        if (list[i] != i + (i >= k->victim))
+            n = 0;
+    if (err || (int)n != k->ranks - 1)
+        complain(k, rank, "the survivors of the parent", err);
+}
+
+/* Splits, moves and closes in random groups until something fails: a group, or the parent. */
 static void rank_of_splitting(struct killing *k, int rank)
 {
     weft_comm *world, *c;
     struct random all = {(uint64_t)k->delay};
     set_host(rank);
     weft_comm_opts o = {.size = sizeof o, .rank = rank, .ranks = k->ranks};
-    int err = weft_comm_open(k->url, &o, &world);
-    for (bool first = true; !err; first = false) {
+    int err = weft_comm_open(k->url, &o, &world), in_group = 0;
+    for (bool first = true; !err && !in_group; first = false) {
         int list[MOST], n = 0;
         for (int r = 0; r < k->ranks; r++) { /* those in it, each before a random one */
             int at = random_once_in(&all, 4) ? -1 : (int)random_in(&all, 0, n);
@@ -196,8 +208,9 @@ static void rank_of_splitting(struct killing *k, int rank)
         err = sums_split(world, list, n, &c);
         if (!err && c) {
             struct sum s;
-            if (!sum_make(&s, c, NULL, NULL))
-                sum_run(&s, rank);
+            in_group = sum_make(&s, c, NULL, NULL);
+            if (!in_group)
+                in_group = sum_run(&s, k->delay);
             sum_free(&s);
             weft_comm_close(c);
         }
@@ -206,8 +219,9 @@ static void rank_of_splitting(struct killing *k, int rank)
     }
     char who[64];
     snprintf(who, sizeof who, "rank %d", k->victim);
-    if (err != WEFT_EPEER || !says_died(who))
-        complain(k, rank, who, err);
+    if (in_group ? in_group != WEFT_EPEER : err != WEFT_EPEER || !says_died(who))
+        complain(k, rank, who, in_group ? in_group : err);
+    expect_survivors(k, rank, world);
     weft_comm_close(world);
 }
 

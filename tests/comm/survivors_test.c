@@ -367,14 +367,14 @@ static void survivors_of_one_death_agree(void **state)
 static void survivors_of_two_deaths_agree_on_one_host(void **state)
 {
     (void)state;
-    campaign(false, true, 4, FEW, test_share(30, 1000), 12);
+    campaign(false, true, 4, FEW, test_share(30, 2600), 12);
 }
 
 static void survivors_of_two_deaths_agree(void **state)
 {
     (void)state;
     hosts_need_wire();
-    campaign(true, true, 4, FEW, test_share(12, 1000), 13); /* every other one on auto: */
+    campaign(true, true, 4, FEW, test_share(12, 1800), 13); /* every other one on auto: */
 }
 
 /* So many that ranks speak for others, which then have to hear from the rest: the second rank may be one of these. */
@@ -416,7 +416,7 @@ static void survivors_of_a_parent_are_found_after_a_child_failed(void **state)
 {
     (void)state;
     const char *schemes[] = {"shm", "auto", hosts_wire()};
-    size_t n = hosts_have_wire() ? 3 : 1, times = (size_t)test_share(1, 350);
+    size_t n = hosts_have_wire() ? 3 : 1, times = (size_t)test_share(1, 1000);
     for (size_t i = 0; i < n * times; i++) {
         struct told *told = ranks_shared(sizeof *told);
         pid_t pids[3];
