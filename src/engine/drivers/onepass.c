@@ -42,12 +42,11 @@ static bool fits(const weft_plan *plan, const struct program *p)
     return p->nouts || p->nins;
 }
 
-static uint32_t list_peers(const struct program *p, int *peers)
+static uint32_t list_peers(const weft_exec *x, const struct program *p, struct onepass_peer *peers)
 {
-    uint32_t n = 0;
     for (uint32_t i = 0; i < p->nouts; i++)
-        peers[n++] = p->outs[i].peer;
-    return n;
+        peers[i] = (struct onepass_peer){&core_door(x->comm->group, p->outs[i].peer)->awaits, p->outs[i].peer};
+    return p->nouts;
 }
 
 /* The one move of a step whose message is one piece of memory; NULL: it is not in one piece. */
@@ -119,7 +118,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     }
     if (!take_room(p, one, recvs, rest))
         return error_nomem();
-    one->npeers = list_peers(p, one->peers);
+    one->npeers = list_peers(x, p, one->peers);
     for (uint32_t k = 0; k < p->neagers; k++)
         add_eager(one, eager_of(p, k));
     for (uint32_t i = 0; i < p->nins; i++)
@@ -140,9 +139,8 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
 #define APART __attribute__((noinline))
 
 /* Are the slots of this run free? Those of unacknowledged messages always are. */
-APART static bool slots_free(const weft_exec *x, const struct program *p)
+APART static bool slots_free(const weft_exec *x, const struct program *p, struct onepass *one)
 {
-    struct onepass *one = driver_state(x);
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < p->nouts; i++) {
         if (!p->outs[i].acks)
@@ -154,31 +152,36 @@ APART static bool slots_free(const weft_exec *x, const struct program *p)
     return x->run < one->free_until;
 }
 
-APART static void write_large(char *slot, uint64_t run, const struct onepass_eager *e)
+#define WORD 8 /* bytes of most small messages, which are written and read without a call */
+
+APART static void write_any(char *slot, uint64_t run, const struct onepass_eager *e)
 {
+    if (e->bytes <= EAGER_INLINE) {
+        eager_store_inline(slot, run, e->src, e->bytes);
+        return;
+    }
     memcpy(slot, e->src, e->bytes);
     if (e->stamp)
         eager_stamp(slot, run, e->stamp);
 }
 
-static bool write_all(weft_exec *x)
+static bool write_all(weft_exec *x, struct onepass *one)
 {
     const struct program *p = x->program;
-    struct onepass *one = driver_state(x);
     const struct onepass_eager *eagers = one->eagers;
     const uint64_t run = x->run;
     const uint32_t n = one->neagers;
-    if (run >= one->free_until && !slots_free(x, p))
+    if (run >= one->free_until && !slots_free(x, p, one))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         const struct onepass_eager *e = &eagers[i];
         char *slot = e->slot + eager_offset(run, e->slots, e->slot_bytes);
         if (!e->src)
             eager_write(x, &p->eagers[e->eager]);
-        else if (e->bytes <= EAGER_INLINE)
-            eager_store_inline(slot, run, e->src, e->bytes);
+        else if (e->bytes == WORD)
+            eager_store_inline(slot, run, e->src, WORD);
         else
-            write_large(slot, run, e);
+            write_any(slot, run, e);
     }
     if (p->joint)
         eager_stamp_joint(x);
@@ -191,31 +194,50 @@ static bool write_all(weft_exec *x)
 /* Wakes the ranks that sleep and wait for the eager messages, or for a signal about pulls. As in core_signal, there is
  * a fence between these stores and the looks at which ranks sleep. The fence waits until the stores are visible. So a
  * pass does all its other work before it calls this. */
-static void call(weft_exec *x)
+APART static void call_some(weft_exec *x, struct onepass *one)
 {
-    struct onepass *one = driver_state(x);
     bool told = one->pulls.nins && onepass_pull_tell(x, one->rested);
     if (!one->calls && !told)
         return;
     core_fence_all();
     for (uint32_t i = 0, n = one->calls ? one->npeers : 0; i < n; i++)
-        core_call_fenced(x->comm->group, one->peers[i]);
+        if (atomic_load_explicit(one->peers[i].awaits, CORE_LOOK) > 0)
+            core_call(x->comm->group, one->peers[i].rank);
     if (told)
         onepass_pull_call(x);
     one->calls = false;
 }
 
-static const char *slot_of(const weft_exec *x, const struct onepass_due *due)
+static inline void call_peers(weft_exec *x, struct onepass *one)
+{
+    if (one->calls || one->pulls.nins)
+        call_some(x, one);
+}
+
+static void call(weft_exec *x)
+{
+    call_peers(x, driver_state(x));
+}
+
+static inline const char *slot_of(const weft_exec *x, const struct onepass_due *due)
 {
     return due->slot + eager_offset(x->run, due->slots, due->slot_bytes);
 }
 
-/* Has the message come? An inline one is also read. */
-static bool get(const weft_exec *x, const struct onepass_due *due)
+APART static bool get_inline(const char *slot, uint64_t run, const struct onepass_due *due)
 {
+    return eager_load_inline(slot, run, due->dst, due->bytes);
+}
+
+/* Has the message come? An inline one is also read. */
+static inline bool get(const weft_exec *x, const struct onepass_due *due)
+{
+    const char *slot = slot_of(x, due);
+    if (due->bytes == WORD)
+        return eager_load_inline(slot, x->run, due->dst, WORD);
     if (due->bytes <= EAGER_INLINE)
-        return eager_load_inline(slot_of(x, due), x->run, due->dst, due->bytes);
-    return eager_stamped(slot_of(x, due), x->run, due->stamp);
+        return get_inline(slot, x->run, due);
+    return eager_stamped(slot, x->run, due->stamp);
 }
 
 static void start(weft_exec *x)
@@ -226,7 +248,7 @@ static void start(weft_exec *x)
     one->written = one->rested = false;
     if (one->pulls.nins || one->pulls.nouts)
         onepass_pull_start(x);
-    write_all(x);
+    write_all(x, one);
 }
 
 /* Copies what `get` has not. */
@@ -273,17 +295,15 @@ APART static void arrive(weft_exec *x)
             arrivals_step(x, s);
 }
 
-static inline void finish(weft_exec *x)
+static inline void finish(weft_exec *x, struct onepass *one)
 {
-    struct onepass *one = driver_state(x);
     core_fence_looks(); /* pairs with the stores that get has seen */
     if (one->moves)
         move_all(x);
     if (one->nrest)
         do_rest(x);
     one->rested = true;
-    if (one->calls || one->pulls.nins)
-        call(x);
+    call_peers(x, one);
     if (x->run % (EAGER_SLOTS / 2) == 0)
         free_slots(x);
     if (x->arrivals)
@@ -291,9 +311,8 @@ static inline void finish(weft_exec *x)
 }
 
 /* Takes the messages that have come; true: all have. */
-static inline bool receive(weft_exec *x, bool *moved)
+static inline bool receive(weft_exec *x, struct onepass *one, bool *moved)
 {
-    struct onepass *one = driver_state(x);
     uint32_t next = one->next, n = one->ndues;
     while (next < n && get(x, &one->dues[next]))
         next++;
@@ -310,16 +329,16 @@ static bool pass(weft_exec *x, bool idle)
 {
     struct onepass *one = driver_state(x);
     (void)idle;
-    bool moved = !one->written && write_all(x);
-    if (one->written && !one->rested && receive(x, &moved)) {
-        finish(x);
+    bool moved = !one->written && write_all(x, one);
+    if (one->written && !one->rested && receive(x, one, &moved)) {
+        finish(x, one);
         moved = true;
     }
     if (one->rested && (!one->pulls.nouts || onepass_pull_read(x))) {
         x->program->left = 0;
         return true;
     }
-    call(x);
+    call_peers(x, one);
     return moved;
 }
 

@@ -58,7 +58,10 @@ struct onepass {
     struct onepass_eager *eagers;
     struct onepass_due *dues;
     uint32_t *rest; /* COPY and REDUCE steps */
-    int *peers;     /* that are sent to */
+    struct onepass_peer {
+        const _Atomic int32_t *awaits; /* more than 0: it sleeps (core.h) */
+        int rank;
+    } * peers; /* that are sent to */
     uint32_t neagers, ndues, nrest, npeers;
     uint32_t next;       /* the dues before this one have come */
     uint64_t free_until; /* eager messages of runs before this one have free slots */
