@@ -67,6 +67,7 @@ void comm_begin(weft_comm *c, struct transport_link *l, const weft_comm_opts *o,
     c->link = l;
     c->group = l->group;
     c->rank = l->rank;
+    c->me = &l->group->ranks[l->rank];
     c->size = l->size;
     c->opts = *o;
     c->deadline_ns = o->deadline_ns;

@@ -73,6 +73,7 @@ struct weft_comm {
     const struct transport *transport;
     struct transport_link *link;
     struct core_group *group;
+    struct core_rank *me; /* this rank's words in the group */
     int rank, size;
     weft_comm_opts opts; /* as they were settled at open */
     int64_t deadline_ns;

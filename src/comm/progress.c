@@ -16,7 +16,7 @@ static __attribute__((noinline)) bool fail_task(weft_comm *c, struct comm_task *
  * failure before it passes each task: peers that have failed may have freed their memory. */
 static inline __attribute__((always_inline)) bool pass(weft_comm *c, bool idle)
 {
-    struct core_rank *me = &c->group->ranks[c->rank];
+    struct core_rank *me = c->me;
     bool moved = false;
     /* Relaxed: peers only check whether the pulse changes. */
     atomic_store_explicit(&me->pulse, atomic_load_explicit(&me->pulse, memory_order_relaxed) + 1, memory_order_relaxed);

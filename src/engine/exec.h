@@ -25,36 +25,38 @@
 
 struct weft_exec {
     struct comm_task task; /* first, so that a task is its exec; in the comm's list while a run is in flight */
+    /* What each run uses is together, in few cache lines. */
     weft_comm *comm;
-    const weft_plan *plan;
+    struct program *program;
     struct block *block;
+    struct exec_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
+    struct quantise *quantise;  /* of quantise.h; NULL: the plan makes no scales */
+    struct arrivals *arrivals;  /* NULL: the caller has not asked for them */
+    uint64_t run;               /* how many were started, which is the number of the last one */
+    void (*done)(void *arg, int err);
+    _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure. Threads without
+                                             the progress lock may use it, and so they may use the numbers of runs */
+    bool binding;                         /* it is being bound again: a callback must not start it */
+    bool orphan;                          /* freed in a callback while in flight */
+    bool on_stream;                       /* the run in flight is ordered by a stream of the caller, */
+    _Atomic int64_t ended, asked, failed; /* numbers of runs; asked: those that were started, if there is a lock */
+    int64_t more;                         /* on_stream: as many further runs are ordered by streams */
+    void *arg;
+
+    const weft_plan *plan;
     const struct block **held; /* blocks of ranks that are not peers: block_hold */
     uint32_t nheld;
     uint64_t place; /* of the block */
     struct comm_deferred
         *deferred; /* for the deferred free of the block; allocated at bind, so that close cannot fail */
     char *scratch;
-    struct exec_device *device; /* of device/exec_device.c; NULL: all memory is the host's */
-    struct program *program;
-    struct quantise *quantise; /* of quantise.h; NULL: the plan makes no scales */
-    uint64_t off;              /* drivers, ways and orders that are switched off: toggle.h */
+    uint64_t off;       /* drivers, ways and orders that are switched off: toggle.h */
     bool carried;       /* some rank has memory on a device, and messages go through pinned slots: ways/pinned.c */
     uint32_t slots;     /* of a channel, then; 0: not chosen yet */
     int64_t slot_bytes; /* of all of them, charged to the comm */
     bool checks;        /* messages are checked: proof.h */
     int64_t checked;    /* messages that were received and checked */
     int64_t pulsed_at;  /* exec_mail.c: when peers on other hosts last heard that this rank is at work */
-    /* Threads without the progress lock may use these four, too: */
-    _Atomic int state;                    /* EXEC_IN_FLIGHT, or how its last run ended: 0 or a failure */
-    _Atomic int64_t asked, ended, failed; /* numbers of runs; asked: those that were started, if there is a lock */
-    bool binding;                         /* it is being bound again: a callback must not start it */
-    bool orphan;                          /* freed in a callback while in flight */
-    bool on_stream;                       /* the run in flight is ordered by a stream of the caller, */
-    int64_t more;                         /* and so are as many further ones */
-    uint64_t run;                         /* how many were started, which is the number of the last one */
-    void (*done)(void *arg, int err);
-    void *arg;
-    struct arrivals *arrivals;       /* NULL: the caller has not asked for them */
     int64_t counted, counted_failed; /* runs that are in the comm's metrics */
 };
 

@@ -180,6 +180,9 @@ struct wire_channels {
 };
 
 struct program {
+    const struct driver *driver; /* of its runs; NULL: not chosen yet */
+    void *state;                 /* the driver's, one of states */
+    uint32_t left;               /* steps of this run to do */
     struct arena arena;
     struct exec_place *places; /* one for each buffer of the plan */
     uint32_t nsteps, nins, nouts, nfirst;
@@ -212,8 +215,6 @@ struct program {
     struct tracer *tracer;         /* of tracer.c; NULL: nobody takes the time */
     struct traffic *traffic;       /* of traffic.c: what a run moves */
     uint32_t ntraffic;
-    const struct driver *driver; /* of its runs; NULL: not chosen yet */
-    void *state;                 /* the driver's, one of states */
     void *states[DRIVERS];
     uint32_t drivers; /* a bit for each driver that could drive it */
     struct staging_reserve reserve;
@@ -223,7 +224,6 @@ struct program {
     uint32_t *readers;       /* for each RECV: how many folds have yet to read its message in place */
     uint32_t *urgent, *lazy; /* queues of COPY and REDUCE steps that wait for nothing */
     uint32_t urgent_head, urgent_tail, lazy_head, lazy_tail;
-    uint32_t left;     /* steps to do */
     uint32_t unposted; /* SENDs to post */
     bool launchable;   /* since `launch` looked, a SEND has nothing to wait for any more */
 };

@@ -99,11 +99,26 @@ static inline void finish(weft_exec *x, int err)
 /* ---- the task ---- */
 
 /* If the mirror cannot be emptied the comm fails, and the next pass ends the run. */
-__attribute__((noinline)) static bool end_device(weft_exec *x)
+static bool end_device(weft_exec *x)
 {
     if (exec_device_end(x))
         comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
     return !core_failed(x->comm->group);
+}
+
+/* Is there more to a run than the steps that its driver does? */
+static inline bool more_than_steps(const weft_exec *x)
+{
+    return x->device || x->quantise;
+}
+
+__attribute__((noinline)) static bool end_more(weft_exec *x)
+{
+    if (x->device && !end_device(x))
+        return false;
+    if (x->quantise)
+        quantise_up(x);
+    return true;
 }
 
 static bool pass(struct comm_task *t, bool idle)
@@ -114,11 +129,8 @@ static bool pass(struct comm_task *t, bool idle)
         return moved;
     if (x->comm->mail && mail_doubts(x->comm)) /* the comm has failed, and the next pass ends the run */
         return true;
-    if (!x->device || end_device(x)) {
-        if (x->quantise)
-            quantise_up(x);
+    if (!more_than_steps(x) || end_more(x))
         finish(x, 0);
-    }
     return true;
 }
 
@@ -168,7 +180,7 @@ static void begin(weft_exec *x)
 }
 
 /* If the mirror cannot be filled the comm fails, and the next pass ends the run. */
-__attribute__((noinline)) static void start_device(weft_exec *x)
+static void start_device(weft_exec *x)
 {
     link_in_device(x);
     if (!exec_device_begin(x))
@@ -212,7 +224,7 @@ void run_after(weft_exec *fold, weft_exec *x)
 }
 
 /* In flight from here on. While maxima are on their way the exec is no task of the comm: that of the maxima is. */
-__attribute__((noinline)) static void start_scaled(weft_exec *x)
+static void start_scaled(weft_exec *x)
 {
     struct quantise *q = x->quantise;
     quantise_measure(x);
@@ -231,6 +243,16 @@ __attribute__((noinline)) static void start_scaled(weft_exec *x)
     driver_call(q->fold);
 }
 
+__attribute__((noinline)) static void start_more(weft_exec *x)
+{
+    if (x->quantise) {
+        start_scaled(x);
+        return;
+    }
+    begin(x);
+    start_device(x);
+}
+
 /* Wakes the ranks that wait for what start has sent. A run with scales does it when its steps begin. */
 static inline void call(weft_exec *x)
 {
@@ -243,15 +265,12 @@ static inline __attribute__((always_inline)) int start(weft_exec *x)
     int err = check_start(x);
     if (err)
         return err;
-    if (x->quantise) {
-        start_scaled(x);
-        return 0;
-    }
-    begin(x);
-    if (x->device)
-        start_device(x);
-    else
+    if (more_than_steps(x)) {
+        start_more(x);
+    } else {
+        begin(x);
         driver_start(x);
+    }
     return 0;
 }
 
