@@ -112,10 +112,12 @@ ODD(f64, f64)
 #ifdef WIDE
 #define CAST_F16 , [WEFT_BF16] = f16_to_bf16, CAST_BYTES(f16) CAST_TO_F64(f16)
 #define CAST_BF16 , [WEFT_F16] = bf16_to_f16, CAST_BYTES(bf16) CAST_TO_F64(bf16)
-#define CAST_F8E4M3 \
-    , CAST_HALVES(f8e4m3), [WEFT_F8E5M2] = f8e4m3_to_f8e5m2, [WEFT_F8E5M2SAT] = f8e4m3_to_f8e5m2 CAST_TO_F64(f8e4m3)
-#define CAST_F8E5M2 \
-    , CAST_HALVES(f8e5m2), [WEFT_F8E4M3] = f8e5m2_to_f8e4m3, [WEFT_F8E4M3SAT] = f8e5m2_to_f8e4m3sat CAST_TO_F64(f8e5m2)
+#define CAST_F8E4M3                                                                               \
+    , CAST_HALVES(f8e4m3), [WEFT_F8E5M2] = f8e4m3_to_f8e5m2, [WEFT_F8E5M2SAT] = f8e4m3_to_f8e5m2, \
+                           [WEFT_F8E8M0] = f8e4m3_to_f8e8m0 CAST_TO_F64(f8e4m3)
+#define CAST_F8E5M2                                                                                  \
+    , CAST_HALVES(f8e5m2), [WEFT_F8E4M3] = f8e5m2_to_f8e4m3, [WEFT_F8E4M3SAT] = f8e5m2_to_f8e4m3sat, \
+                           [WEFT_F8E8M0] = f8e5m2_to_f8e8m0 CAST_TO_F64(f8e5m2)
 #define CAST_F8E8M0 , CAST_HALVES(f8e8m0) CAST_TO_F64(f8e8m0)
 #else
 #define CAST_F16

@@ -230,6 +230,25 @@ RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(high), r));
 }
 
+/* The same from codes of a 16-bit float with `mant` bits of mantissa, if all results are normal values or, where that
+ * is the code of a NaN too, too large. Otherwise it returns false and writes nothing. */
+RAW_INLINE bool wide_try_f8(unsigned char *p, const wide_h *h, int mant, struct half_format f)
+{
+    const int drop = mant + 1 - f.mant, gap = mant == 10 ? 15 - f.bias : 127 - f.bias;
+    const uint16_t bias = (uint16_t)((gap << (mant + 1)) - (1 << (drop - 1)) + 1);
+    const uint8_t least = (uint8_t)(1 << f.mant), most = (uint8_t)(f.inf == f.nan ? f.inf : f.inf - 1);
+    wide_h v[WIDE_HALVES];
+    for (int i = 0; i < WIDE_HALVES; i++) {
+        wide_h a = h[i] + h[i];
+        v[i] = wide_minus(a, (wide_h){0} + bias) - (wide_h)((a & (uint16_t)(1 << drop)) != 0);
+    }
+    wide_b r = wide_min8(wide_drop(v, drop), (wide_b){0} + (uint8_t)f.inf);
+    if (wide_any_above(r - least, (uint8_t)(most - least)))
+        return false;
+    wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(h), r));
+    return true;
+}
+
 RAW_INLINE void wide_halves(wide_h *high, wide_h *lower, const wide_f *x)
 {
     wide_u u[WIDE];
@@ -303,9 +322,10 @@ static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
         memcpy(d + (n - (k)) * size_##D, out + (k)*size_##D, (k)*size_##D); \
     } while (0)
 
-/* Rows of n elements. S_as_D casts STEP of them. S_try_D does it faster or, if there is a NaN, does nothing and returns
- * false. NaNs are rare, and to find out that there is none costs less than to select by. The loop has nothing in it
- * that a NaN needs. The end of a row is the end of its last STEP elements: memory is read and written in order, no byte
+/* Rows of n elements. S_as_D casts STEP of them. S_try_D does it faster or, if there is a NaN or, to f8, a result that
+ * is not normal, does nothing and returns false. These are rare, and to find out that there is none costs less than to
+ * select by. The loop has nothing in it that they need. Where there is one, others are near: the next steps are cast
+ * without a try. The end of a row is the end of its last STEP elements: memory is read and written in order, no byte
  * is written twice, and rows may be cast in place. */
 #define WIDE_ROWS(S, D)                                                                                     \
     static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
@@ -318,10 +338,8 @@ static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
                 for (size_t i = 0; i + STEP <= n;) {                                                        \
                     while (i + STEP <= n && S##_try_##D(d + i * size_##D, s + i * size_##S))                \
                         i += STEP;                                                                          \
-                    if (i + STEP <= n) {                                                                    \
+                    for (int k = 0; k < 8 && i + STEP <= n; k++, i += STEP)                                 \
                         S##_as_##D(d + i * size_##D, s + i * size_##S);                                     \
-                        i += STEP;                                                                          \
-                    }                                                                                       \
                 }                                                                                           \
                 if (rest) {                                                                                 \
                     S##_as_##D(last, s + (n - STEP) * size_##S);                                            \
@@ -381,8 +399,6 @@ WIDE_BF16(f32, load_f32)
 WIDE_NARROW(f32, load_f32)
 WIDE_CAST(f16, f32, load_f16)
 WIDE_BF16(f16, load_f16)
-WIDE_CAST(f16, f8e4m3, load_f16)
-WIDE_CAST(f16, f8e4m3sat, load_f16)
 WIDE_CAST(f16, f8e8m0, load_f16)
 WIDE_CAST(bf16, f32, load_bf16)
 WIDE_CAST(bf16, f16, load_any_bf16)
@@ -429,20 +445,40 @@ WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
         wide_load16(h, s);                                                \
         wide_from_codes(x, h);                                            \
         wide_to_f8(d, x, h, NULL, format);                                \
-    }                                                                     \
-    WIDE_SURE(bf16, D)
+    }
 WIDE_BF16_TO(f8e4m3, HALF_F8E4M3)
 WIDE_BF16_TO(f8e5m2, HALF_F8E5M2)
 WIDE_BF16_TO(f8e4m3sat, HALF_F8E4M3SAT)
 WIDE_BF16_TO(f8e5m2sat, HALF_F8E5M2SAT)
+WIDE_SURE(bf16, f8e4m3)
+WIDE_SURE(bf16, f8e4m3sat)
+#define WIDE_TRY_F8(S, D, mant, format)                                   \
+    RAW_INLINE bool S##_try_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                     \
+        wide_h h[WIDE_HALVES];                                            \
+        wide_load16(h, s);                                                \
+        return wide_try_f8(d, h, mant, format);                           \
+    }                                                                     \
+    WIDE_ROWS(S, D)
+WIDE_TRY_F8(bf16, f8e5m2, 7, HALF_F8E5M2)
+WIDE_TRY_F8(bf16, f8e5m2sat, 7, HALF_F8E5M2SAT)
+WIDE_AS(f16, f8e4m3, load_f16)
+WIDE_AS(f16, f8e4m3sat, load_f16)
+WIDE_TRY_F8(f16, f8e4m3, 10, HALF_F8E4M3)
+WIDE_TRY_F8(f16, f8e4m3sat, 10, HALF_F8E4M3SAT)
 
-RAW_INLINE void bf16_as_f8e8m0(unsigned char *d, const unsigned char *s)
-{
-    wide_h h[WIDE_HALVES];
-    wide_load16(h, s);
-    wide_to_f8e8m0(d, h, NULL);
-}
-WIDE_SURE(bf16, f8e8m0)
+/* To f8e8m0 by way of bf16. */
+#define WIDE_TO_POWERS(S, codes)                                            \
+    RAW_INLINE void S##_as_f8e8m0(unsigned char *d, const unsigned char *s) \
+    {                                                                       \
+        wide_h h[WIDE_HALVES];                                              \
+        codes(h, s);                                                        \
+        wide_to_f8e8m0(d, h, NULL);                                         \
+    }                                                                       \
+    WIDE_SURE(S, f8e8m0)
+WIDE_TO_POWERS(bf16, wide_load16)
+WIDE_TO_POWERS(f8e4m3, codes_f8e4m3)
+WIDE_TO_POWERS(f8e5m2, codes_f8e5m2)
 
 /* f8e5m2 has the exponents of f16: the lower byte is rounded off. `most` is the code of what is too large. */
 RAW_INLINE void f16_to_upper(unsigned char *d, const unsigned char *s, uint8_t most)
@@ -459,17 +495,32 @@ RAW_INLINE void f16_to_upper(unsigned char *d, const unsigned char *s, uint8_t m
     wide_store8(d, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(h), code));
 }
 
-RAW_INLINE void f16_as_f8e5m2(unsigned char *d, const unsigned char *s)
+/* The same if no result can be too large. */
+RAW_INLINE bool f16_try_upper(unsigned char *d, const unsigned char *s)
 {
-    f16_to_upper(d, s, 0x7c);
+    wide_h h[WIDE_HALVES], r[WIDE_HALVES];
+    wide_load16(h, s);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        r[i] = h[i] + 0x7f - (wide_h)((h[i] & 0x100) != 0);
+    const wide_b upper = wide_high_bytes(h);
+    if (wide_any_above(upper + upper, 2 * 0x7a))
+        return false;
+    wide_store8(d, wide_high_bytes(r));
+    return true;
 }
-WIDE_SURE(f16, f8e5m2)
 
-RAW_INLINE void f16_as_f8e5m2sat(unsigned char *d, const unsigned char *s)
-{
-    f16_to_upper(d, s, 0x7b);
-}
-WIDE_SURE(f16, f8e5m2sat)
+#define WIDE_UPPER(D, most)                                               \
+    RAW_INLINE void f16_as_##D(unsigned char *d, const unsigned char *s)  \
+    {                                                                     \
+        f16_to_upper(d, s, most);                                         \
+    }                                                                     \
+    RAW_INLINE bool f16_try_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                     \
+        return f16_try_upper(d, s);                                       \
+    }                                                                     \
+    WIDE_ROWS(f16, D)
+WIDE_UPPER(f8e5m2, 0x7c)
+WIDE_UPPER(f8e5m2sat, 0x7b)
 
 /* Between the two f8 the exponent's bias differs by 8 and the mantissa by a bit. Codes that are subnormal in f8e4m3,
  * and others up to 16, are looked up. */
@@ -738,6 +789,14 @@ WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
                 WIDE_TRIES(op, T, false, 0, 3);                                                                   \
             else if (ways == 8 && !wide && !wide_out)                                                             \
                 WIDE_TRIES(op, T, false, 0, 8);                                                                   \
+            else if (ways == 5 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 5);                                                                   \
+            else if (ways == 6 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 6);                                                                   \
+            else if (ways == 7 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 7);                                                                   \
+            else if (!wide && wide_out)                                                                           \
+                WIDE_TRIES(op, T, true, 0, ways);                                                                 \
             else if (wide == ways && !wide_out)                                                                   \
                 WIDE_TRIES(op, T, false, OPS_WAYS, ways);                                                         \
             else                                                                                                  \

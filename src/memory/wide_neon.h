@@ -54,12 +54,13 @@ static inline wide_b wide_high_bytes(const wide_h *x)
     return (wide_b)vuzp2q_u8((uint8x16_t)x[0], (uint8x16_t)x[1]);
 }
 
-/* x >> bits as bytes, at most 255. */
+/* x >> bits as bytes, at most 255. `bits` is 5, 6 or 8. */
 static inline wide_b wide_drop(const wide_h *x, int bits)
 {
     uint16x8_t a = (uint16x8_t)x[0], b = (uint16x8_t)x[1];
-    return (wide_b)(bits == 5 ? vqshrn_high_n_u16(vqshrn_n_u16(a, 5), b, 5)
-                              : vqshrn_high_n_u16(vqshrn_n_u16(a, 6), b, 6));
+    return (wide_b)(bits == 5   ? vqshrn_high_n_u16(vqshrn_n_u16(a, 5), b, 5)
+                    : bits == 6 ? vqshrn_high_n_u16(vqshrn_n_u16(a, 6), b, 6)
+                                : vqshrn_high_n_u16(vqshrn_n_u16(a, 8), b, 8));
 }
 
 /* Twice the value, with its last bit set if `rest` is not 0. */
