@@ -32,6 +32,7 @@
 #define CHUNK 4096      /* bytes: a dense move is cut at multiples of it */
 #define ROW 8192        /* bytes of a row: longer ones are cut if there is a loop to cut */
 #define LINE 64         /* bytes of a cache line */
+#define FAR 512         /* bytes between two rows in src beyond which they are prefetched */
 #define RUN 64          /* bytes in one piece that are worth a turn */
 #define SPARSE 4        /* times the bytes that a turn writes, which may lie between two rows */
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
@@ -611,10 +612,21 @@ static bool equal_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
     return true;
 }
 
+/* Lanes of pushes read one array from end to end. Pulls read a row here and a row there, which the hardware does not
+ * foresee. */
+static bool reads_far(const struct weave_lane *lanes, uint32_t n)
+{
+    bool far = true;
+    for (uint32_t i = 0; i < n; i++)
+        far &= lanes[i].stream->kind != PLAN_SEND && lanes[i].sstep - lanes[i].bytes >= FAR;
+    return far;
+}
+
 /* Rows that follow each other in dst share cache lines. What the end of a row has of such a line is written together
  * with the beginning of the next row. */
 static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
+    const bool far = reads_far(lanes, n);
     if (equal_rows(lanes, n, rows))
         return;
     if (across(lanes, n) < RUN / 2 * n) {
@@ -629,6 +641,8 @@ static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
             bool shares = l->dstep == l->bytes && l->bytes >= LINE;
             size_t before = shares && r ? (uintptr_t)to % LINE : 0;
             size_t after = shares && r + 1 < rows ? (uintptr_t)(to + l->bytes) % LINE : 0;
+            if (far)
+                memory_prefetch(from, (uintptr_t)(1 + MEMORY_AHEAD / l->bytes) * (uintptr_t)l->sstep, (size_t)l->bytes);
             if (before)
                 memory_copy_ascending(to - before, from - l->sstep + l->bytes - before, before);
             memory_copy_ascending(to, from, (size_t)l->bytes - after);
