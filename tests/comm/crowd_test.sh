@@ -36,7 +36,7 @@ fi
 
 # Ten times what a campaign from outside has run: 256 ranks that open, bind and run at once, without a wait, and fewer of which one computes.
 if [ "${WEFT_TEST_SHARE:-100}" = full ]; then
-    runs=100
+    runs=5
     length=0 times=50 alone 256 --on tcp:
     for each in 64:20 96:20 128:60 160:20 192:40 224:10; do
         length=10 times=${each#*:} alone "${each%:*}" --on tcp:
