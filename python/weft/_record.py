@@ -97,13 +97,11 @@ class Memory:
         self.start, self.span, self.dtype, self.size = start, span, t.dtype, int(t.element_size())
         self.content = Content(shape_of(t.shape, t.stride(), span))
 
-    def holds(self, t: torch.Tensor) -> bool:
-        """All of the view; of a view of another dtype, too."""
-        start, end = _bytes(t)
+    def holds(self, start: int, end: int) -> bool:
+        """All of these bytes of the storage: those of a view, of another dtype, too."""
         return self.start * self.size <= start and end <= (self.start + self.span) * self.size
 
-    def meets(self, t: torch.Tensor) -> bool:
-        start, end = _bytes(t)
+    def meets(self, start: int, end: int) -> bool:
         return self.start * self.size < end and start < (self.start + self.span) * self.size
 
 
@@ -118,8 +116,16 @@ def _reach(t: torch.Tensor) -> Tuple[int, int]:
 
 
 def _bytes(t: torch.Tensor) -> Tuple[int, int]:
-    size = int(t.element_size())
-    return _reach(t)[0] * size, _reach(t)[1] * size
+    size, (first, end) = int(t.element_size()), _reach(t)
+    return first * size, end * size
+
+
+def _tensors(args: Any, kwargs: Any) -> List[torch.Tensor]:
+    """Those among the arguments. Most operations have no others than tensors and numbers, which are quick to look at."""
+    flat = [*args, *kwargs.values()]
+    if any(isinstance(a, (list, tuple, dict)) for a in flat):
+        flat = tree_leaves(flat)
+    return [t for t in flat if isinstance(t, torch.Tensor)]
 
 
 def _between(near: torch.Tensor, begin: int, far: torch.Tensor, other: int) -> Run:
@@ -153,9 +159,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             t = strided[name]
             start, end = _reach(t)
             there = self.memories.setdefault(_key(t), [])
-            if not t.numel() or any(m.holds(t) for m in there):
+            if not t.numel() or any(m.holds(*_bytes(t)) for m in there):
                 continue  # a tied parameter, or a view of one
-            if any(m.meets(t) for m in there):
+            if any(m.meets(*_bytes(t)) for m in there):
                 raise UnsupportedError(f"{name!r} overlaps another parameter in part: give the tensor that has both")
             self.into[name] = Memory(t, start, end - start)
             there.append(self.into[name])
@@ -192,8 +198,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _memory(self, t: Any) -> Optional[Memory]:
         if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
             return None
-        there = [m for m in self.memories.get(_key(t), ()) if m.meets(t)]
-        if there and not there[0].holds(t):
+        at_all = self.memories.get(_key(t))
+        if not at_all:
+            return None
+        start, end = _bytes(t)
+        there = [m for m in at_all if m.meets(start, end)]
+        if there and not there[0].holds(start, end):
             raise UnsupportedError(
                 f"{caller()}: a tensor of {tuple(t.shape)} reaches beyond a parameter of the model: give the tensor that it is a view of"
             )
@@ -291,9 +301,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         schema = func._schema
         op = schema.name.partition("::")[2]
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        known = [t for t in tensors if self._memory(t) is not None]
-        if not known:
+        tensors = _tensors(args, kwargs)
+        if all(self._memory(t) is None for t in tensors):
             return func(*args, **kwargs)
         given = {a.name: v for a, v in zip(schema.arguments, args)}
         given.update(kwargs)
