@@ -118,6 +118,12 @@ def answers(llm):
     return json.loads(json.dumps(found))
 
 
+def dtype():
+    """Kernels of vLLM for AArch64 in bf16 end with an illegal instruction on processors without instructions for bf16."""
+    lines = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("Features")]
+    return "float32" if lines and "bf16" not in lines[0].split() else "bfloat16"
+
+
 def start(options):
     from vllm import LLM
     from vllm.config import WeightTransferConfig
@@ -126,7 +132,7 @@ def start(options):
     if backend:
         options["weight_transfer_config"] = WeightTransferConfig(backend=backend)
     return LLM(
-        skip_tokenizer_init=True, enforce_eager=True, max_model_len=64, max_num_seqs=4, seed=1, dtype="bfloat16", enable_prefix_caching=False, **options
+        skip_tokenizer_init=True, enforce_eager=True, max_model_len=64, max_num_seqs=4, seed=1, dtype=dtype(), enable_prefix_caching=False, **options
     )  # fmt: skip
 
 
