@@ -116,7 +116,8 @@ int cmd_checkpoint(int argc, char **argv)
     const struct args_option rows[] = {
         {"to", ARGS_TEXT, "MESH", "mesh of the output, e.g. tp4.pp2; tp1: not sharded", &to, 0, 0},
         {"rules", ARGS_TEXT, "RULES",
-         "how tensors are split, by their names: gpt2, gpt_oss, llama, megatron, moe, or a file; by default by model_type",
+         "how tensors are split, by their names: gpt2, gpt_oss, llama, megatron, moe, or a file; by default by "
+         "model_type",
          &opts.rules, 0, 0},
         {"from", ARGS_TEXT, "MESH", "mesh of the input, if its files do not contain it", &opts.from, 0, 0},
         {"set", ARGS_TEXT, "NAME=N,...", "numbers that the rules need; by default those of the input's config.json",

@@ -323,9 +323,10 @@ static void bad_requests_are_refused(void **state)
     scratch_write_text(rules_path, rules);
     weft_checkpoint_opts opts = options();
     opts.rules = "no-such-rules";
-    refused(in, "tp2", &opts, WEFT_EINVAL,
-            "no-such-rules: there are no rules of this name (weft has gpt2, gpt_oss, llama, megatron, moe), and there is "
-            "no such file");
+    refused(
+        in, "tp2", &opts, WEFT_EINVAL,
+        "no-such-rules: there are no rules of this name (weft has gpt2, gpt_oss, llama, megatron, moe), and there is "
+        "no such file");
     opts.rules = NULL;
     refused(in, "tp2", &opts, WEFT_EINVAL, "no rules say");
     opts.size = 3;
