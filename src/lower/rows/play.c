@@ -168,13 +168,28 @@ static void terms(struct stages *s, const struct play *x, int64_t folders, int64
     }
 }
 
+/* Ranks that get an element of the result of a fold. */
+static int64_t takers_of(const struct play *x)
+{
+    return x->replicas * (is(x, "allreduce") ? x->members : 1);
+}
+
+bool play_alike(const struct play *x, int64_t mesh)
+{
+    bool all_get = is(x, "allreduce");
+    int64_t takers = takers_of(x);
+    if (!all_get && !is(x, "reduce_scatter"))
+        return true;
+    return takers <= x->elements && (x->replicas == 1 || !all_get || mesh != takers || takers > STAGES_RANKS);
+}
+
 /* Each element is folded once, for all replicas of its group; those that could fold it share the elements. */
 static void fold_once(struct stages *s, const struct play *x)
 {
     bool all_get = is(x, "allreduce");
-    int64_t p = x->members, takers = x->replicas * (all_get ? p : 1), folders = min64(takers, x->elements);
+    int64_t p = x->members, takers = takers_of(x), folders = min64(takers, x->elements);
     int64_t part = x->bytes / (all_get ? 1 : p) / folders, each = stages_messages(s, part);
-    if (folders == takers && (x->replicas == 1 || !all_get || s->mesh->mesh != takers || takers > STAGES_RANKS))
+    if (play_alike(x, s->mesh->mesh))
         everyone(s, x, part, true);
     else
         terms(s, x, folders, part);
@@ -183,7 +198,8 @@ static void fold_once(struct stages *s, const struct play *x)
         stages_work(s, i, p * part, each);
     stages_end(s, 1, false);
     for (int i = 0; i < s->n && takers > 1; i++) {
-        int64_t near = (all_get ? min64(s->rank[i].here, takers) : copies_here(s, i)) - 1, far = takers - 1 - near;
+        int64_t same = all_get ? min64(s->rank[i].here, takers) : s->alike ? takers : copies_here(s, i);
+        int64_t near = same - 1, far = takers - same;
         bool folds = folders == takers || i < folders;
         stages_out(s, i, false, folds * near * each, folds * near * part, false);
         stages_out(s, i, true, folds * far * each, folds * far * part, false);

@@ -15,6 +15,9 @@ struct play {
     uint32_t copies;          /* axes on which the replicas differ */
 };
 
+/* Do all ranks of groups, which have no root, the same if all are on one host? mesh: how many ranks there are. */
+bool play_alike(const struct play *x, int64_t mesh);
+
 void play_direct(struct stages *s, const struct play *x);
 void play_one_phase(struct stages *s, const struct play *x);
 void play_two_phase(struct stages *s, const struct play *x);

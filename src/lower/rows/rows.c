@@ -285,16 +285,21 @@ static void describe(const struct job *j, const struct recognised *r, int64_t p,
 {
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     const weft_layout *many = r->axes || j->src->mesh > 1 ? j->src : j->dst, *one = many == j->src ? j->dst : j->src;
-    stages_open(s, j->machine, j->d->bucket, many, r->axes, mesh_rank(one, 0));
     *x = (struct play){.kind = r->kind,
                        .members = p,
                        .bytes = min64(bytes, ((int64_t)1 << 50) / p),
                        .replicas = r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1,
                        .elements = max64(1, local_count(j->dst, 0)),
-                       .hosts = hosts_of(s, p),
+                       .hosts = 1,
                        .copies = j->s_free & ~r->axes,
                        .run_from = INT64_MAX,
                        .run_to = INT64_MAX};
+    if (r->axes && !machine_hosts(j->machine, j->d->world) && play_alike(x, many->mesh)) {
+        stages_open_alike(s, j->machine, j->d->bucket, many, r->axes, p);
+    } else {
+        stages_open(s, j->machine, j->d->bucket, many, r->axes, mesh_rank(one, 0));
+        x->hosts = hosts_of(s, p);
+    }
     if (!strcmp(r->kind, "all_to_all")) {
         x->run_from = run_of(j, j->src, r->dst_dim, p);
         x->run_to = run_of(j, j->dst, r->src_dim, p);

@@ -43,6 +43,20 @@ void stages_open(struct stages *s, const weft_machine *m, int64_t bucket, const 
     }
 }
 
+void stages_open_alike(struct stages *s, const weft_machine *m, int64_t bucket, const weft_layout *mesh, uint32_t axes,
+                       int64_t members)
+{
+    s->m = m;
+    s->mesh = mesh;
+    s->axes = axes;
+    s->bucket = bucket;
+    s->n = 1;
+    s->alike = true;
+    s->rank[0] =
+        (struct stages_rank){.host = machine_host(m, mesh_rank(mesh, 0)), .mates = members, .here = mesh->mesh};
+    stages_again(s);
+}
+
 void stages_again(struct stages *s)
 {
     s->ns = s->latency = 0;
@@ -56,6 +70,8 @@ void stages_again(struct stages *s)
 
 int64_t stages_member(const struct stages *s, int i, int64_t number)
 {
+    if (s->alike)
+        return 0;
     return s->rank[i].group + axes_offset(s->mesh, s->axes, number);
 }
 
@@ -163,8 +179,9 @@ static bool times_of(struct stages *s, int64_t times, int64_t ns[][STAGES_KINDS]
         ns[i][MEMORY] = device ? copying : 0;
         ns[i][PORT_OUT] = at_rate(x.near_out, 1, m->inside_bytes_per_us);
         ns[i][PORT_IN] = at_rate(x.near_in, 1, m->inside_bytes_per_us);
-        ns[r->first][CORES] += m->cores ? ns[i][CORE] / m->cores : 0;
-        ns[r->first][HOST] += at_rate(x.copied, 1, m->host_copy_bytes_per_us);
+        const int64_t all = s->alike ? r->here : 1; /* ranks for which this one stands */
+        ns[r->first][CORES] += m->cores ? cap(wide_mul(ns[i][CORE] / m->cores, all)) : 0;
+        ns[r->first][HOST] += at_rate(x.copied, all, m->host_copy_bytes_per_us);
         ns[r->link][LINK_OUT] += at_rate(x.far_out, m->links, m->bytes_per_us);
         ns[r->link][LINK_IN] += at_rate(x.far_in, m->links, m->bytes_per_us);
         far |= x.far_messages > 0;

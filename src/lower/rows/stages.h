@@ -33,6 +33,7 @@ struct stages {
     uint32_t axes;            /* of the groups; 0: all ranks are one group, with a root */
     int64_t bucket;           /* bytes of a message at most */
     int n;                    /* ranks that are looked at */
+    bool alike;               /* all ranks are on one host and do the same: one is looked at, and stands for all */
     int64_t ns, latency;      /* of all stages so far, one after the other */
     int64_t run_from, run_to; /* bytes of a slice that lie side by side at either end; INT64_MAX: all */
     struct stages_rank rank[STAGES_RANKS];
@@ -42,6 +43,9 @@ struct stages {
  * of the mesh. */
 void stages_open(struct stages *s, const weft_machine *m, int64_t bucket, const weft_layout *mesh, uint32_t axes,
                  int root);
+/* The same for groups of `members` ranks, all on one host, that do the same. */
+void stages_open_alike(struct stages *s, const weft_machine *m, int64_t bucket, const weft_layout *mesh, uint32_t axes,
+                       int64_t members);
 /* Forgets the stages so far. */
 void stages_again(struct stages *s);
 /* The place of the member of i's group with this number. It may be one that is not looked at. */
