@@ -36,6 +36,11 @@ int device_queue_sum(struct device_queue *q, uint32_t level, uint64_t dst, uint6
     return device_table_sum(q->table, level, dst, src, bytes);
 }
 
+void device_queue_apart(struct device_queue *q)
+{
+    device_table_apart(q->table);
+}
+
 int device_queue_attach(struct device_queue *q, const void *data, size_t bytes)
 {
     q->attached = malloc(bytes);

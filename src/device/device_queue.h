@@ -10,6 +10,9 @@ int device_queue_sum(struct device_queue *q, uint32_t level, uint64_t dst, uint6
 /* Data that gates need: it comes into device memory with the table. Before device_queue_close. */
 int device_queue_attach(struct device_queue *q, const void *data, size_t bytes);
 uint64_t device_queue_attached(const struct device_queue *q); /* its address on the device */
+/* device_queue_run_level will run the levels: device_table_apart. Before device_queue_close; a table without folds does
+ * not need it. */
+void device_queue_apart(struct device_queue *q);
 /* All tasks are there: copies the table into device memory, and returns when it is there. */
 int device_queue_close(struct device_queue *q);
 /* Queues all launches, between the two halves of the gate; NULL: there is none. */

@@ -145,6 +145,11 @@ int device_table_sum(struct device_table *t, uint32_t level, uint64_t dst, uint6
     return 0;
 }
 
+void device_table_apart(struct device_table *t)
+{
+    t->apart = true;
+}
+
 int device_table_close(struct device_table *t)
 {
     size_t works = 0, more = 0, at = 0;

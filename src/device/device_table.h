@@ -56,6 +56,8 @@ int device_table_add(struct device_table *t, const struct device_task *task);
 /* The 8 bytes at dst get sum_bytes (memory/sum.h) of `bytes` bytes at src, from position 0 on. dst is a multiple of 8,
  * src of 16. Such a task has a level, too. */
 int device_table_sum(struct device_table *t, uint32_t level, uint64_t dst, uint64_t src, uint32_t bytes);
+/* Levels are run one by one, and other work comes between them. So each task stays at its level. */
+void device_table_apart(struct device_table *t);
 /* All tasks are there: makes the image and the launches. */
 int device_table_close(struct device_table *t);
 /* The image works at any address that is aligned to 256 bytes. */

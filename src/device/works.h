@@ -42,6 +42,7 @@ struct device_table {
     VEC(struct device_launch) launches;
     unsigned char *image;
     size_t bytes;
+    bool apart; /* each work stays at its level */
 };
 
 /* Joins works that go on where others end, and works whose boxes are interleaved in memory. */

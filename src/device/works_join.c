@@ -293,7 +293,7 @@ int works_join(struct device_table *t)
     if (!c)
         return error_nomem();
     int e = join_pieces(t);
-    e = e ? e : works_forward(t);
+    e = e || t->apart ? e : works_forward(t);
     e = e ? e : join_replicas(t, c);
     e = e ? e : join_side(t, c, 1);
     e = e ? e : join_side(t, c, 0);

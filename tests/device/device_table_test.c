@@ -244,6 +244,27 @@ static void copies_of_folds_need_no_level(void **state)
         }
 }
 
+/* Where other work comes between levels, a copy of a sum stays at its level. */
+static void apart_each_task_has_its_level(void **state)
+{
+    (void)state;
+    static struct slots real, want;
+    struct device_table *t = device_table_new();
+    assert_non_null(t);
+    device_table_apart(t);
+    slots_fill(&real, &want);
+    slots_task(t, &real, &want, 0, SLOT, 2 * SLOT, (int[]){0, SLOT}, 2);
+    slots_task(t, &real, &want, 1, SLOT, 3 * SLOT, (int[]){2 * SLOT}, 1);
+    table_run(t);
+    size_t launches;
+    const struct device_launch *l = device_table_launches(t, &launches);
+    assert_int_equal(launches, 2);
+    assert_int_equal(l[0].level, 0);
+    assert_int_equal(l[1].level, 1);
+    device_table_free(t);
+    assert_memory_equal(&real, &want, sizeof real);
+}
+
 /* Copies and sums of random slots at random levels, of which copies of sums may move only where nobody sees it. */
 static void moved_copies_are_not_seen(void **state)
 {
@@ -486,6 +507,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sums_match_memory),
         cmocka_unit_test(replicas_are_read_once),
         cmocka_unit_test(copies_of_folds_need_no_level),
+        cmocka_unit_test(apart_each_task_has_its_level),
         cmocka_unit_test(moved_copies_are_not_seen),
         cmocka_unit_test(joined_copies_match_memcpy),
     };

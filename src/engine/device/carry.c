@@ -287,6 +287,8 @@ int carry_make(weft_exec *x, struct program *p, const weft_view *src, const weft
     err = err ? err : pin_all(c);
     err = err ? err : make_words(c);
     err = err ? err : device_queue_new(c->device, &c->queue);
+    if (!err)
+        device_queue_apart(c->queue); /* slots become free, and copy engines and the host work, between two steps */
     for (uint32_t s = 0; s < p->nsteps && !err; s++)
         err = add_step(c, p, s);
     err = err ? err : device_queue_close(c->queue);
