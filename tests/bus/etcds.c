@@ -84,8 +84,12 @@ bool etcds_begin(struct etcds *e, int n)
         int status;
         if (waitpid(e->pid[0], &status, WNOHANG) == e->pid[0]) {
             e->pid[0] = 0;
-            printf("skip: etcd is not installed (Debian: apt-get install etcd-server; or WEFT_ETCD=PROGRAM)\n");
-            break;
+            if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+                printf("skip: etcd is not installed (Debian: apt-get install etcd-server; or WEFT_ETCD=PROGRAM)\n");
+            else
+                printf("skip: etcd has ended with status %d before it answered\n", status);
+            etcds_end(e);
+            return false;
         }
         int err = directory_open(e->url, &(struct directory_opts){.timeout_ns = 200 * MS}, &d);
         if (!err) {
@@ -94,9 +98,11 @@ bool etcds_begin(struct etcds *e, int n)
         }
         if (err == WEFT_EUNSUPPORTED) {
             printf("skip: libcurl is not installed\n");
-            break;
+            etcds_end(e);
+            return false;
         }
     }
+    printf("skip: etcd did not answer within %d s\n", (int)(LONG / SECOND));
     etcds_end(e);
     return false;
 }
