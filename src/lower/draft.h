@@ -25,9 +25,9 @@ struct draft_node {
     int64_t div, tie;
 };
 
-/* Which algorithm was chosen for a pair of layouts, by their hashes. */
+/* Which algorithm was chosen for a pair of layouts. */
 struct draft_choice {
-    uint64_t of; /* 0: none */
+    const weft_layout *src, *dst; /* the caller's; NULL: none */
     const struct row *row;
 };
 #define DRAFT_CHOICES 16 /* pairs that are remembered: the layers of a model have the same ones */

@@ -354,14 +354,14 @@ int rows_choose(const struct job *j, const struct recognised *r, const weft_lowe
     *row = NULL;
     if (o->algorithm)
         return strcmp(o->algorithm, "direct") ? force(j, r, o, row) : 0;
-    uint64_t of = hash_u64(j->src->hash, j->dst->hash) | 1;
-    struct draft_choice *known = &j->d->chosen[of / 2 % DRAFT_CHOICES];
-    if (known->of == of) {
+    struct draft_choice *known = &j->d->chosen[hash_u64(j->src->hash, j->dst->hash) % DRAFT_CHOICES];
+    /* Hashes alone would not do: a row that does not fit would be taken for two pairs of one hash. */
+    if (weft_layout_equal(known->src, j->src) && weft_layout_equal(known->dst, j->dst)) {
         *row = known->row;
         return 0;
     }
     int rc = choose(j, r, o->in_place, row);
     if (!rc)
-        *known = (struct draft_choice){of, *row};
+        *known = (struct draft_choice){j->src, j->dst, *row};
     return rc;
 }
