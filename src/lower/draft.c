@@ -98,7 +98,7 @@ enum { MANY_PARTS = 1024, KNOWN = 4096 };
 
 static bool same_entries(const void *v, size_t total, uint32_t at, const void *e, size_t n, size_t size)
 {
-    return at + n <= total && !memcmp((const char *)v + at * size, e, n * size);
+    return !n || (at + n <= total && !memcmp((const char *)v + at * size, e, n * size));
 }
 
 /* Adds n runs, or finds them. */
