@@ -142,9 +142,11 @@ void stages_work(struct stages *s, int i, int64_t bytes, int64_t kernels)
 
 #define LONGEST ((int64_t)1 << 60) /* nanoseconds: longer times count as this, so that they can be added */
 
+/* What all ranks of a host take is added, and a ring adds that of each rank's host. */
 static int64_t cap(wide ns)
 {
-    return ns > LONGEST >> 8 ? LONGEST >> 8 : (int64_t)ns;
+    const int64_t most = LONGEST / STAGES_RANKS / STAGES_RANKS;
+    return ns > most ? most : (int64_t)ns;
 }
 
 static int64_t later(int64_t ns, int64_t times, int64_t each)
