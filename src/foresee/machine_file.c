@@ -249,15 +249,21 @@ int machine_file_hosts(const struct machine_file *m, int world)
     return m->ranks_per_host ? (int)((world + m->ranks_per_host - 1) / m->ranks_per_host) : 1;
 }
 
+/* A file may say more than fits into 64 bits, such as 1e15 ms. */
+static int64_t whole(double x)
+{
+    return (int64_t)fmin(x, 0x1p60);
+}
+
 /* Bytes a microsecond. 0 is no limit. */
 static int64_t rate_of(double bytes_per_ns)
 {
-    return bytes_per_ns > 0 ? (int64_t)fmax(1, bytes_per_ns * 1e3) : 0;
+    return bytes_per_ns > 0 ? whole(fmax(1, bytes_per_ns * 1e3)) : 0;
 }
 
 static int64_t time_of(double ns)
 {
-    return (int64_t)fmax(1, ns);
+    return whole(fmax(1, ns));
 }
 
 weft_machine machine_file_lower(const struct machine_file *m)
@@ -277,7 +283,7 @@ weft_machine machine_file_lower(const struct machine_file *m)
                           .host_copy_bytes_per_us = rate_of(m->copy_host),
                           .core_bytes_per_us = rate_of(m->nic_core),
                           .message_ns = time_of(m->message),
-                          .launch_ns = (int64_t)m->launch,
+                          .launch_ns = whole(m->launch),
                           .links = (int)m->nics,
                           .cores = (int)fmin((double)m->cores, ceil((double)m->cores / (double)m->hosts_on_cores))};
 }
