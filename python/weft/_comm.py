@@ -204,7 +204,7 @@ class Comm(Collectives, Closing):
         out = ffi.new("weft_machine *")
         out.size = ffi.sizeof("weft_machine")
         check(lib.weft_comm_machine(self._open().ptr, out))
-        return Machine(out.ranks_per_host, out.latency_ns, out.bytes_per_us)
+        return Machine(*(getattr(out, name) for name in Machine._fields))
 
     def split(self, ranks: Optional[Sequence[int]] = None) -> Optional["Comm"]:
         """A comm of some ranks, numbered in the order of the list. Collective: all of a group give the same list, who is

@@ -33,6 +33,15 @@ class Machine(NamedTuple):
     ranks_per_host: int = 0  #: ranks r with the same r // ranks_per_host share a host; 0: all on one
     latency_ns: int = 0  #: of one message between hosts
     bytes_per_us: int = 0  #: of one host's link
+    inside_latency_ns: int = 0  #: of one message inside a host
+    inside_bytes_per_us: int = 0  #: of a rank's port, if a link joins the ranks of a host; 0: they share memory
+    copy_bytes_per_us: int = 0  #: what a rank copies or folds
+    host_copy_bytes_per_us: int = 0  #: what all ranks of a host copy or fold; 0: as much as each of them can
+    core_bytes_per_us: int = 0  #: what a core moves through a link between hosts; 0: the link needs no core
+    message_ns: int = 0  #: a rank's own time for a message, at either end
+    launch_ns: int = 0  #: a rank's own time for a kernel, if a link joins the ranks of a host
+    links: int = 0  #: of a host, which make up bytes_per_us and which its ranks share
+    cores: int = 0  #: that the ranks of a host share; 0: each rank has one
 
 
 class RankStats(NamedTuple):
@@ -124,7 +133,8 @@ class Plan:
         if machine is not None:
             where = ffi.new("weft_machine *")
             where.size = ffi.sizeof("weft_machine")
-            where.ranks_per_host, where.latency_ns, where.bytes_per_us = machine
+            for name, value in Machine(*machine)._asdict().items():
+                setattr(where, name, value)
             opts.machine = where
         out = ffi.new("weft_plan **")
         check(lib.weft_lower(moves, len(self._moves), rank, opts, out))

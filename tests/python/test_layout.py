@@ -117,6 +117,15 @@ def test_plan():
     assert pickle.loads(pickle.dumps(ring)) == ring
 
 
+def test_the_machine_decides_which_algorithm_is_taken():
+    pair = "f32[1024] @x8 +sum(x)", "f32[1024] @x8"
+    few, little = weft.Machine(message_ns=1_000_000), weft.Machine(copy_bytes_per_us=1)  # few messages; little work
+    assert weft.lower(*pair, machine=few).stats.algorithm == "doubling"
+    assert weft.lower(*pair, machine=little).stats.algorithm == "direct"
+    with pytest.raises(weft.InvalidError):
+        weft.lower(*pair, machine=weft.Machine(links=-1)).stats
+
+
 def test_saved_plans():
     plan = weft.lower("f32[8/x] @x4", "f32[8] @x4")
     data = plan.save(2)
