@@ -336,7 +336,9 @@ DEVICE_FN void body_fold_lanes(const void *image, const struct device_item *it, 
     if (u >= it->units)
         return;
     body_find(image, it, it->loops, u, &d, &offset);
-    const uint32_t lanes = it->form == FORM_FOLD_F32 ? 4 : it->form == FORM_FOLD_THIN ? 8 : ITEM_BYTES / it->size;
+    const uint32_t lanes = it->form == FORM_FOLD_F32    ? 4
+                           : it->form == FORM_FOLD_THIN ? 8
+                                                        : ITEM_BYTES / (uint32_t)it->size;
     const uint32_t used = it->rest && u == it->units - 1 ? it->rest : lanes; /* elements of the unit */
     switch (it->form) {
     case FORM_FOLD_F32: body_fold_f32s(image, it, u, d, offset, used); break;
