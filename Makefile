@@ -3,7 +3,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc)
-FUZZ_SECONDS ?= 15
+FUZZ_SECONDS ?= 8
 CMAKE_ARGS ?=
 BENCH_ARGS ?=
 export BUILD JOBS FUZZ_SECONDS CMAKE_ARGS
@@ -75,7 +75,7 @@ tsan: ## the threading tests under ThreadSanitizer
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh tsan
 
-fuzz: ## the fuzzers, FUZZ_SECONDS (15) each
+fuzz: ## the fuzzers, FUZZ_SECONDS (8) each
 	@bash cmake/setup.sh test
 	@bash cmake/test.sh fuzz
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 build=${BUILD:-build}
 jobs=${JOBS:-$(nproc)}
-fuzz_seconds=${FUZZ_SECONDS:-15}
+fuzz_seconds=${FUZZ_SECONDS:-8}
 passed=0 failed=0 skipped=0
 failures=() skips=()
 
