@@ -33,8 +33,9 @@ struct fetch_attempt {
     struct catalog_slot relay_slot;
     bool related, no_relay;       /* it is open; there is none that can be used */
     struct fetch_source *sources; /* by rank */
-    int *rank;                    /* for each piece of the plan: who is read; -1: it is not, another one in its stead */
-    unsigned char *scratch;       /* for pieces of other hosts */
+    int *rank;              /* for each piece of the plan: the publisher's rank from which this rank reads it. -1: this
+                               rank reads another piece that has the same elements */
+    unsigned char *scratch; /* for pieces of other hosts */
     int64_t room, done;
     int64_t until;
     int64_t checking; /* ns for comparing digests */
@@ -47,8 +48,8 @@ struct fetch_attempt {
 int fetch_sources_again(weft_subscriber *s); /* FETCH_AGAIN, and the text of the last error is why */
 /* A holder that has gone or says nothing is not an error of this rank. */
 int fetch_sources_judge(weft_subscriber *s, int rank, int err);
-int fetch_sources_assign(
-    struct fetch_attempt *a); /* who is read for each piece; FETCH_AGAIN: a piece has no live holder */
+/* Chooses the rank from which each piece is read. FETCH_AGAIN: no rank that holds one of the pieces lives. */
+int fetch_sources_assign(struct fetch_attempt *a);
 int fetch_sources_open(struct fetch_attempt *a);
 void fetch_sources_close(struct fetch_attempt *a);
 const char *fetch_sources_name(const struct fetch_attempt *a, const struct fetch_source *o);
