@@ -18,7 +18,7 @@
 #include "memory/ops_loops.h"
 #include "memory/sum_loops.h"
 #ifdef WIDE
-#include "memory/wide_loops.h"
+#include "memory/wide_folds.h"
 #endif
 
 const struct kernels KERNELS = {

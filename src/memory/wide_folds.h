@@ -1,0 +1,358 @@
+/* Narrow floats sixteen at a time: folds in f32 that read and write them as they are. Every step works on whole
+ * vectors, the last one of a run too. */
+#ifndef WEFT_MEMORY_WIDE_FOLDS_H
+#define WEFT_MEMORY_WIDE_FOLDS_H
+#include "memory/wide_loops.h"
+
+static inline wide_f wide_one_nan(wide_f a)
+{
+    return (wide_f)wide_pick((wide_u)(a == a), (wide_u)a, (wide_u){0} + 0x7fc00000);
+}
+
+static inline wide_f wide_same(wide_f a)
+{
+    return a;
+}
+
+/* See FLOAT_OPS in ops_loops.h. */
+static inline wide_f wide_min(wide_f a, wide_f b)
+{
+    wide_u x = (wide_u)a, y = (wide_u)b, r = y | (x & (wide_u)(a == b));
+    r = wide_pick((wide_u)(a < b), x, r);
+    return (wide_f)wide_pick((wide_u)(a != a), x, r);
+}
+
+static inline wide_f wide_max(wide_f a, wide_f b)
+{
+    wide_u x = (wide_u)a, y = (wide_u)b, r = y & (x | (wide_u)(a != b));
+    r = wide_pick((wide_u)(a > b), x, r);
+    return (wide_f)wide_pick((wide_u)(a != a), x, r);
+}
+
+/* Folds one more run into r. */
+#define WIDE_TAKE(name, T, load, expr)                            \
+    RAW_INLINE void name##_##T(wide_f *r, const unsigned char *p) \
+    {                                                             \
+        wide_f x[WIDE];                                           \
+        load(x, p);                                               \
+        for (int i = 0; i < WIDE; i++)                            \
+            r[i] = expr;                                          \
+    }
+
+RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)
+{
+    (void)d, (void)in, (void)at, (void)ways, (void)by;
+    return false;
+}
+
+/* Min or max of f8 by their codes. Among codes with the same sign, a larger code has a larger magnitude: max is the
+ * largest code without a sign or, if all have one, the smallest code. `last` is the largest code that stays as it is.
+ * False: there is a larger one, as NaNs are, and nothing is written. Codes of f8e8m0 have no sign. */
+RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, bool max,
+                               uint8_t last, bool sign)
+{
+    wide_b low = wide_load8(in[0] + at), high = low, positive = low;
+    for (int k = 1; k < ways; k++) {
+        wide_b c = wide_load8(in[k] + at);
+        low = wide_min8(low, c);
+        high = wide_max8(high, c);
+        positive = wide_max8s(positive, c);
+    }
+    wide_b all = (wide_b)(positive > 0x7f), nan = (wide_b)(high > (uint8_t)(sign ? 0x80 + last : last));
+    if (sign)
+        nan |= (wide_b)(positive > last) & ~all;
+    if (wide_any_above(nan, 0))
+        return false;
+    if (sign)
+        wide_store8(d + at, max ? wide_pick8(all, low, positive) : wide_pick8((wide_b)(high > 0x7f), high, low));
+    else
+        wide_store8(d + at, max ? high : low);
+    return true;
+}
+
+#define WIDE_END_CODES(T, last, sign)                                                                          \
+    RAW_INLINE bool least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                          \
+        return by == 1 && wide_end_codes(d, in, at, ways, false, last, sign);                                  \
+    }                                                                                                          \
+    RAW_INLINE bool most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)  \
+    {                                                                                                          \
+        return by == 1 && wide_end_codes(d, in, at, ways, true, last, sign);                                   \
+    }
+WIDE_END_CODES(f8e4m3, 0x7e, true)
+WIDE_END_CODES(f8e5m2, 0x7c, true)
+WIDE_END_CODES(f8e5m2sat, 0x7b, true) /* which makes an infinity the largest number */
+WIDE_END_CODES(f8e8m0, 0xfe, false)
+
+/* See ops_narrow_loop. */
+RAW_INLINE void wide_scale(wide_f *r, float by)
+{
+    for (int i = 0; i < WIDE && by != 1; i++)
+        r[i] = by > 1 ? r[i] / by : r[i] * by;
+}
+
+/* Sums of f8. The code of an f8 is shifted up to where f32 has its mantissa. Read as an f32, it is then the value of
+ * the f8 times a power of two, and a subnormal f8 is a subnormal f32. So f32 adds the terms, and one rounding of the
+ * bits of the sum gives its code.
+ *
+ * Where the f32 is subnormal, the sum is exact: all terms are multiples of the smallest f8. A quotient there is rounded
+ * at 20 bits or more behind the last bit of the code. That does not move it over a tie: a quotient by less than 2^16
+ * that is no tie is farther away from one.
+ *
+ * Returns false, and writes nothing, if a term has a code above `last`: such a code is no number. It does the same if
+ * `by` is larger than 2^16 or smaller than 2^-16. `most` is the code of sums that are too large. */
+#ifdef WIDE_QUICK
+RAW_INLINE bool wide_sum_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by,
+                               int mant, uint8_t last, uint8_t most)
+{
+    wide_f r[WIDE], x[WIDE];
+    wide_u u[WIDE];
+    wide_h h[WIDE_HALVES];
+    wide_b c = wide_load8(in[0] + at), high = c + c;
+    if (by > 0x1p16f || by < 0x1p-16f)
+        return false;
+    wide_codes_low(h, c, mant);
+    wide_from_codes(r, h);
+    for (int k = 1; k < ways; k++) {
+        c = wide_load8(in[k] + at);
+        high = wide_max8(high, c + c);
+        wide_codes_low(h, c, mant);
+        wide_from_codes(x, h);
+        for (int i = 0; i < WIDE; i++)
+            r[i] += x[i];
+    }
+    if (wide_any_above(high, (uint8_t)(2 * last)))
+        return false;
+    wide_scale(r, by);
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)r[i];
+    wide_round_at(h, u, 1u << (23 - mant));
+    const wide_b sign = wide_high_bytes(h);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        h[i] += h[i];
+    const wide_b code = wide_min8(wide_drop(h, 8 - mant), (wide_b){0} + most);
+    wide_store8(d + at, wide_pick8((wide_b){0} + 0x80, sign, code));
+    return true;
+}
+
+#define WIDE_SUM_CODES(T, mant, last, most)                                                                    \
+    RAW_INLINE bool total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                          \
+        return wide_sum_codes(d, in, at, ways, by, mant, last, most);                                          \
+    }
+WIDE_SUM_CODES(f8e4m3, 3, 0x7e, 0x7f)
+WIDE_SUM_CODES(f8e5m2, 2, 0x7b, 0x7c)
+WIDE_SUM_CODES(f8e4m3sat, 3, 0x7e, 0x7e)
+WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
+#else
+#define total_f8e4m3 wide_none
+#define total_f8e5m2 wide_none
+#define total_f8e4m3sat wide_none
+#define total_f8e5m2sat wide_none
+#endif
+#define total_f16 wide_none
+#define total_bf16 wide_none
+
+/* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
+ * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. The first
+ * `wide` runs are f32. `sure`: the processor makes the right NaN by itself (ops_nan_begin). */
+#define WIDE_STEPS(op, T, any, take, load, exact, end, quick, sure)                                               \
+    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,    \
+                                   int wide, int ways, float by)                                                  \
+    {                                                                                                             \
+        if (!wide && !wide_out && quick(d, in, at, ways, by))                                                     \
+            return true;                                                                                          \
+        wide_f r[WIDE];                                                                                           \
+        if (wide)                                                                                                 \
+            load_f32(r, in[0] + at * 4);                                                                          \
+        else                                                                                                      \
+            any(r, in[0] + at * size_##T);                                                                        \
+        for (int k = 1; k < ways; k++)                                                                            \
+            if (k < wide)                                                                                         \
+                take##_f32(r, in[k] + at * 4);                                                                    \
+            else                                                                                                  \
+                take##_##T(r, in[k] + at * size_##T);                                                             \
+        wide_scale(r, by);                                                                                        \
+        if (!(sure) && wide_any_nan(r))                                                                           \
+            return false;                                                                                         \
+        if (wide_out)                                                                                             \
+            store_f32(d + at * 4, r);                                                                             \
+        else                                                                                                      \
+            store_numbers_##T(d + at * size_##T, r);                                                              \
+        return true;                                                                                              \
+    }                                                                                                             \
+    static __attribute__((noinline)) void op##_##T##_step(                                                        \
+        unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, int wide, int ways, float by) \
+    {                                                                                                             \
+        wide_f r[WIDE];                                                                                           \
+        if (wide)                                                                                                 \
+            load_f32(r, in[0] + at * 4);                                                                          \
+        else                                                                                                      \
+            load(r, in[0] + at * size_##T);                                                                       \
+        for (int k = 1; k < ways; k++)                                                                            \
+            if (k < wide)                                                                                         \
+                exact##_f32(r, in[k] + at * 4);                                                                   \
+            else                                                                                                  \
+                exact##_##T(r, in[k] + at * size_##T);                                                            \
+        for (int i = 0; i < WIDE; i++)                                                                            \
+            r[i] = end(r[i]);                                                                                     \
+        wide_scale(r, by);                                                                                        \
+        if (wide_out)                                                                                             \
+            store_f32(d, r);                                                                                      \
+        else                                                                                                      \
+            store_##T(d, r);                                                                                      \
+    }
+
+/* The end as in WIDE_ROWS: dst may be one of the runs. */
+#define WIDE_TRIES(op, T, wide_out, wide, ways)                                  \
+    while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by)) \
+    at += STEP
+#define WIDE_FOLD(op, T, sure)                                                                                    \
+    static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
+    {                                                                                                             \
+        const unsigned char *p[OPS_WAYS] = {in[0]};                                                               \
+        unsigned char pad[OPS_WAYS][STEP * 4], last[STEP * 4], *d = dst;                                          \
+        const size_t dsize = wide_out ? 4 : size_##T, rest = n % STEP * dsize;                                    \
+        if (ways > OPS_WAYS)                                                                                      \
+            __builtin_unreachable(); /* or gcc warns that p[OPS_WAYS] is read */                                  \
+        for (int k = 0; k < ways; k++)                                                                            \
+            p[k] = in[k];                                                                                         \
+        if (n < STEP) {                                                                                           \
+            memset(pad, 0, sizeof pad);                                                                           \
+            for (int k = 0; k < ways; k++) {                                                                      \
+                memory_copy_ascending(pad[k], p[k], n *(k < wide ? 4 : size_##T));                                \
+                p[k] = pad[k];                                                                                    \
+            }                                                                                                     \
+            op##_##T##_step(last, wide_out, p, 0, wide, ways, by);                                                \
+            memory_copy_ascending(d, last, n *dsize);                                                             \
+            return;                                                                                               \
+        }                                                                                                         \
+        const uint64_t mode = (sure) ? ops_nan_begin() : 0;                                                       \
+        for (size_t at = 0; at + STEP <= n;) {                                                                    \
+            if (ways == 4 && !wide && !wide_out)                                                                  \
+                WIDE_TRIES(op, T, false, 0, 4);                                                                   \
+            else if (ways == 2 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 2);                                                                   \
+            else if (ways == 3 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 3);                                                                   \
+            else if (ways == 8 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 8);                                                                   \
+            else if (ways == 5 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 5);                                                                   \
+            else if (ways == 6 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 6);                                                                   \
+            else if (ways == 7 && !wide && !wide_out)                                                             \
+                WIDE_TRIES(op, T, false, 0, 7);                                                                   \
+            else if (!wide && wide_out)                                                                           \
+                WIDE_TRIES(op, T, true, 0, ways);                                                                 \
+            else if (wide == ways && !wide_out)                                                                   \
+                WIDE_TRIES(op, T, false, OPS_WAYS, ways);                                                         \
+            else                                                                                                  \
+                WIDE_TRIES(op, T, wide_out, wide, ways);                                                          \
+            if (at + STEP <= n) {                                                                                 \
+                op##_##T##_step(d + at * dsize, wide_out, p, at, wide, ways, by);                                 \
+                at += STEP;                                                                                       \
+            }                                                                                                     \
+        }                                                                                                         \
+        if (rest) {                                                                                               \
+            op##_##T##_step(last, wide_out, p, n - STEP, wide, ways, by);                                         \
+            memory_copy_ascending(d + n * dsize - rest, last + STEP * dsize - rest, rest);                        \
+        }                                                                                                         \
+        if (sure)                                                                                                 \
+            ops_nan_end(mode);                                                                                    \
+    }
+
+#ifndef WIDE_ONE_NAN
+#define WIDE_ONE_NAN false
+#endif
+#ifndef WIDE_QUICK
+#define wide_quick_min wide_min
+#define wide_quick_max wide_max
+#endif
+
+WIDE_TAKE(take_sum, f32, load_f32, r[i] + x[i])
+WIDE_TAKE(take_prod, f32, load_f32, r[i] * x[i])
+#ifndef WIDE_QUICK
+WIDE_TAKE(take_min, f32, load_f32, wide_min(r[i], x[i]))
+WIDE_TAKE(take_max, f32, load_f32, wide_max(r[i], x[i]))
+#define quick_min_f32 take_min_f32
+#define quick_max_f32 take_max_f32
+#endif
+
+/* In a sum or product a NaN need not become quiet first: the NaN of the result is always the same. `any` loads NaNs as
+ * they are, or quiet. */
+#define WIDE_END(op, T, any, quick)                                                  \
+    WIDE_TAKE(quick_##op, T, any, wide_quick_##op(r[i], x[i]))                       \
+    WIDE_TAKE(take_##op, T, load_##T, wide_##op(r[i], x[i]))                         \
+    WIDE_STEPS(op, T, any, quick_##op, load_##T, take_##op, wide_same, quick, false) \
+    WIDE_FOLD(op, T, false)
+#define WIDE_OTHERS(T, any, least, most)                                                       \
+    WIDE_TAKE(take_prod, T, any, r[i] * x[i])                                                  \
+    WIDE_STEPS(prod, T, any, take_prod, any, take_prod, wide_one_nan, wide_none, WIDE_ONE_NAN) \
+    WIDE_FOLD(prod, T, WIDE_ONE_NAN)                                                           \
+    WIDE_END(min, T, any, least)                                                               \
+    WIDE_END(max, T, any, most)
+#define WIDE_FOLDS(T, any, least, most)                                                     \
+    WIDE_STEPS(sum, T, any, take_sum, any, take_sum, wide_one_nan, total_##T, WIDE_ONE_NAN) \
+    WIDE_FOLD(sum, T, WIDE_ONE_NAN)                                                         \
+    WIDE_OTHERS(T, any, least, most)
+
+#ifdef WIDE_TO_BF16
+#define store_numbers_bf16 store_bf16
+#endif
+#define store_numbers_f32 store_f32
+#define store_numbers_f16 store_f16
+#define store_numbers_f8e4m3 store_f8e4m3
+#define store_numbers_f8e5m2 store_f8e5m2
+#define store_numbers_f8e4m3sat store_f8e4m3sat
+#define store_numbers_f8e5m2sat store_f8e5m2sat
+#define store_numbers_f8e8m0 store_f8e8m0
+#define load_f8e4m3sat load_f8e4m3
+#define load_f8e5m2sat load_f8e5m2
+
+/* Min and max of f32 and f64, if there are instructions for them. */
+#ifdef WIDE_QUICK
+#define WIDE_F32_END(op)                                                        \
+    WIDE_END(op, f32, load_f32, wide_none)                                      \
+    static void op##_wide(void *dst, const void *const *in, int ways, size_t n) \
+    {                                                                           \
+        op##_f32(dst, true, in, 1, ways, 1, n);                                 \
+    }
+WIDE_F32_END(min) /* NOLINT(bugprone-branch-clone): f32 is its own wide dtype */
+WIDE_F32_END(max) /* NOLINT(bugprone-branch-clone): as above */
+
+#define WIDE_F64_END(op)                                                            \
+    static void op##_f64_wide(void *dst, const void *const *in, int ways, size_t n) \
+    {                                                                               \
+        enum { PART = 64 };                                                         \
+        unsigned char *d = dst;                                                     \
+        for (size_t at = 0, bytes = n * 8; at < bytes;) {                           \
+            const void *rest[OPS_WAYS] = {NULL};                                    \
+            while (at + PART <= bytes && quick_##op##_f64(d, in, ways, at))         \
+                at += PART;                                                         \
+            size_t part = bytes - at < PART ? bytes - at : PART;                    \
+            for (int k = 0; k < ways; k++)                                          \
+                rest[k] = (const unsigned char *)in[k] + at;                        \
+            op##_f64(d + at, rest, ways, part / 8);                                 \
+            at += part;                                                             \
+        }                                                                           \
+    }
+WIDE_F64_END(min)
+WIDE_F64_END(max)
+#endif
+
+WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
+WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e4m3sat, load_f8e4m3, r[i] + x[i])
+WIDE_TAKE(take_sum, f8e5m2sat, load_f8e5m2, r[i] + x[i])
+WIDE_FOLDS(f16, load_f16, wide_none, wide_none)
+WIDE_FOLDS(bf16, load_any_bf16, wide_none, wide_none)
+WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
+WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)
+WIDE_FOLDS(f8e5m2sat, load_f8e5m2, least_f8e5m2sat, most_f8e5m2sat)
+WIDE_OTHERS(f8e8m0, load_f8e8m0, least_f8e8m0, most_f8e8m0)
+
+#endif
