@@ -165,7 +165,7 @@ static int barrier(weft_comm *c, int64_t timeout_ns)
     if (!c->barrier_open && (err = comm_task_drain(c, timeout_ns, "weft_comm_barrier")))
         return err;
     if (!c->barrier_open) {
-        struct core_vote vote = {.call = COMM_BARRIER};
+        static const struct core_vote vote = {.call = COMM_BARRIER};
         c->barrier = core_enter(c->group, c->rank, &vote);
         c->barrier_open = true;
         flight_meets(&c->flight, COMM_BARRIER, c->barrier, 0);
