@@ -23,13 +23,10 @@ struct grid {
     size_t unit;
 };
 
-#define LINE 64         /* bytes of a cache line */
-#define LONG (32 << 10) /* bytes of a unit for which memcpy is as fast */
-#define FAR 256         /* bytes from one unit to the next that the hardware does not prefetch by itself */
-#define LARGE (1 << 20) /* bytes that are more than the caches of a core keep */
-#define AHEAD 2048      /* bytes that are then prefetched before they are copied, */
-#define CHUNK 256       /* some lines at a time */
-#define GAP 512         /* bytes between two units of which the same holds */
+#define LINE 64            /* bytes of a cache line */
+#define SHORT 256          /* bytes of a unit that has few whole lines */
+#define LONG (32 << 10)    /* bytes of a unit for which memcpy is as fast */
+#define CACHED (256 << 10) /* bytes that the caches of a core keep */
 
 /* Walks the grid, `together` turns at a time. Returns the turns that are done. Across: all rows get their part before
  * any row gets its next one. */
@@ -62,86 +59,78 @@ static int64_t copy_strips(const struct grid *g, bool across, unsigned char *dst
     }
 }
 
-/* Long units with gaps between them in src: some units are copied side by side, line by line, so that memory does not
- * wait for the beginning of each. Returns the turns of one row that are done. */
-static int64_t copy_abreast(const struct grid *g, unsigned char *dst, const unsigned char *src)
-{
-    enum { COUNT = 16 };
-    const size_t whole = g->unit - g->unit % LINE;
-    int64_t i = 0;
-    for (; i + COUNT <= g->turns; i += COUNT) {
-        unsigned char *to = dst + i * g->dturn;
-        const unsigned char *from = src + i * g->sturn;
-        for (size_t at = 0; at < whole; at += LINE)
-            RAW_UNROLL for (int k = 0; k < COUNT; k++) memcpy(to + k * g->dturn + at, from + k * g->sturn + at, LINE);
-        for (int k = 0; k < COUNT && whole < g->unit; k++)
-            memcpy(to + k * g->dturn + whole, from + k * g->sturn + whole, g->unit - whole);
-    }
-    return i;
-}
+/* Each of these functions walks a grid in its own way. None is inlined: then no register is spilled to the stack, and
+ * stores elsewhere end the write streaming of some cores. The grid is passed by value: no copied byte can be a part of
+ * it. What is prefetched may lie where there is no memory. */
 
-/* Many units with gaps between them in src, more than the caches keep: each line is prefetched AHEAD bytes of units
- * before it is copied, whatever their length. There may be no memory at that address. In a function of its own, no
- * register is spilled to the stack: stores elsewhere end the write streaming of some cores. */
-static __attribute__((noinline)) void copy_far(const struct grid *g, unsigned char *dst, const unsigned char *src)
+/* Units with gaps between them in src, in which the hardware finds no pattern: each line is prefetched some units
+ * before it is copied. */
+static __attribute__((noinline)) void copy_gaps(struct grid g, unsigned char *dst, const unsigned char *src)
 {
-    const uintptr_t unit = g->unit, step = (uintptr_t)g->sturn;
-    for (int64_t r = 0; r < g->rows; r++) {
-        unsigned char *d = dst + r * g->drow;
-        const unsigned char *s = src + r * g->srow;
-        uintptr_t end = (uintptr_t)s + AHEAD / unit * step + unit, at = end - unit + AHEAD % unit;
-        for (int64_t i = 0; i < g->turns; i++, d += g->dturn, s += g->sturn)
-            for (uintptr_t from = 0, bytes; from < unit; from += bytes) {
-                bytes = unit - from < CHUNK ? unit - from : CHUNK;
-                for (uintptr_t k = 0; k < bytes; k += LINE) {
-                    __builtin_prefetch((const void *)at, 0, 2);
-                    at += LINE;
-                    if (at >= end) {
-                        __builtin_prefetch((const void *)(end - 1), 0, 2); /* a unit may begin within a line */
-                        at = end - unit + step;
-                        end += step;
-                    }
-                }
-                memory_copy_ascending(d + from, s + from, bytes);
+    const uintptr_t ahead = (1 + MEMORY_AHEAD / g.unit) * (uintptr_t)g.sturn;
+    for (int64_t r = 0; r < g.rows; r++) {
+        unsigned char *d = dst + r * g.drow;
+        const unsigned char *s = src + r * g.srow;
+        for (int64_t i = g.turns; i > 0; i--, d += g.dturn, s += g.sturn) {
+            size_t at = 0;
+            for (; at + LINE <= g.unit; at += LINE) {
+                __builtin_prefetch((const void *)((uintptr_t)s + ahead + at), 0, 2);
+                memory_copy_ascending(d + at, s + at, LINE);
             }
-    }
-}
-
-/* Units of more than 16 bytes, one after the other. If units are far from each other in src, the next ones are
- * prefetched; if they are near, the hardware goes on by itself from the first line of the next one, which is enough for
- * units of several lines. In dst the lines of short units are prefetched, since a line that is not written whole is
- * fetched. */
-static void copy_each(const struct grid *g, unsigned char *dst, const unsigned char *src)
-{
-    const int64_t unit = (int64_t)g->unit, ahead = 1 + MEMORY_AHEAD / unit;
-    const int64_t step = g->sturn < 0 ? -g->sturn : g->sturn;
-    const bool far = step >= FAR && step - unit >= (unit < FAR ? GAP / 4 : GAP) && unit < LONG;
-    const bool near = !far && step != unit && unit >= FAR && unit < 2048;
-    const bool dgaps = g->dturn != unit && unit < FAR;
-    if (far && g->dturn == unit && g->turns * unit >= LARGE) {
-        copy_far(g, dst, src);
-        return;
-    }
-    for (int64_t r = 0; r < g->rows; r++) {
-        unsigned char *to = dst + r * g->drow;
-        const unsigned char *from = src + r * g->srow;
-        for (int64_t i = far && unit >= 2048 ? copy_abreast(g, to, from) : 0; i < g->turns; i++) {
-            unsigned char *d = to + i * g->dturn;
-            const unsigned char *s = from + i * g->sturn;
-            if (far)
-                memory_prefetch(s, (uintptr_t)ahead * (uintptr_t)g->sturn, g->unit);
-            else if (near)
-                __builtin_prefetch((const void *)((uintptr_t)s + 2 * (uintptr_t)g->sturn));
-            if (dgaps && i + ahead < g->turns) {
-                __builtin_prefetch(d + ahead * g->dturn, 1);
-                __builtin_prefetch(d + ahead * g->dturn + unit - 1, 1);
-            }
-            if (unit < 2048)
-                memory_copy_ascending(d, s, g->unit);
-            else
-                memcpy(d, s, g->unit);
+            __builtin_prefetch((const void *)((uintptr_t)s + ahead + g.unit - 1), 0, 2);
+            memory_copy_ascending(d + at, s + at, g.unit % LINE);
         }
     }
+}
+
+/* Units that stay in the caches, or long ones: memcpy is then the faster one. */
+static __attribute__((noinline)) void copy_calls(struct grid g, unsigned char *dst, const unsigned char *src)
+{
+    const uintptr_t ahead = g.unit < 2048 ? 2 * (uintptr_t)g.sturn : 0;
+    for (int64_t r = 0; r < g.rows; r++) {
+        unsigned char *d = dst + r * g.drow;
+        const unsigned char *s = src + r * g.srow;
+        for (int64_t i = g.turns; i > 0; i--, d += g.dturn, s += g.sturn) {
+            __builtin_prefetch((const void *)((uintptr_t)s + ahead));
+            memcpy(d, s, g.unit);
+        }
+    }
+}
+
+/* All other units. Those that are far from each other in src are prefetched. So are the lines of short ones in dst,
+ * since a line that is not written whole is fetched. */
+static __attribute__((noinline)) void copy_short(struct grid g, bool far, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t unit = (int64_t)g.unit, ahead = 1 + MEMORY_AHEAD / unit, fetched = g.turns - ahead;
+    const uintptr_t sahead = far ? (uintptr_t)ahead * (uintptr_t)g.sturn : 0;
+    const int64_t dahead = g.dturn == unit || unit >= SHORT ? 0 : ahead * g.dturn;
+    for (int64_t r = 0; r < g.rows; r++) {
+        unsigned char *d = dst + r * g.drow;
+        const unsigned char *s = src + r * g.srow;
+        for (int64_t i = 0; i < g.turns; i++, d += g.dturn, s += g.sturn) {
+            if (sahead)
+                memory_prefetch(s, sahead, g.unit);
+            if (dahead && i < fetched) {
+                __builtin_prefetch(d + dahead, 1);
+                __builtin_prefetch(d + dahead + unit - 1, 1);
+            }
+            memory_copy_ascending(d, s, g.unit);
+        }
+    }
+}
+
+/* Units of more than 16 bytes, one after the other. */
+static void copy_each(const struct grid *g, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t unit = (int64_t)g->unit, gap = (g->sturn < 0 ? -g->sturn : g->sturn) - unit;
+    const bool far = unit < SHORT ? gap >= 2 * LINE && gap + unit >= SHORT : gap != 0;
+    const bool cached = g->rows * g->turns * unit < CACHED;
+    if (unit >= LONG || (unit >= SHORT && cached) || (unit >= 2048 && !far))
+        copy_calls(*g, dst, src);
+    else if (far && (unit >= SHORT || (g->dturn == unit && !cached)))
+        copy_gaps(*g, dst, src);
+    else
+        copy_short(*g, far, dst, src);
 }
 
 /* Several units are read before they are written, so that the waits for their lines overlap. */

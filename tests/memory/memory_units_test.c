@@ -46,17 +46,18 @@ static void copied_units_match_memcpy(void **state)
     }
 }
 
-/* More units with gaps in src than the caches keep, up or down, in two rows: dst is dense in each. */
-static void many_far_units_match_memcpy(void **state)
+/* Units with gaps in src, up or down, in two rows. In dst they are dense or have gaps. There are more of them than the
+ * caches keep, or fewer. */
+static void units_with_gaps_match_memcpy(void **state)
 {
     (void)state;
     static const int64_t units[] = {17, 63, 100, 128, 255, 257, 320, 700, 2047, 2048, 2049, 5000, 32767};
-    for (size_t i = 0; i < 2 * (sizeof units / sizeof *units); i++) {
-        const int64_t unit = units[i / 2], step = unit + (unit < 256 ? 256 : 512) + upto(100), n = (1 << 20) / unit + 1;
-        const int64_t row[2] = {n * unit + upto(70), n * step};
-        const bool down = i % 2;
-        struct memory_tile t = {3, {2, n, unit}, {{row[0], unit, 1}, {row[1], down ? -step : step, 1}}};
-        const size_t bytes = (size_t)(row[0] + n * unit);
+    for (size_t i = 0; i < 8 * (sizeof units / sizeof *units); i++) {
+        const bool down = i % 2, gaps = i / 2 % 2, few = i / 4 % 2;
+        const int64_t unit = units[i / 8], step = unit + upto(700), to = unit + (gaps ? 1 + upto(300) : 0);
+        const int64_t n = (few ? 1 << 15 : 1 << 20) / unit + 1, row[2] = {n * to + upto(70), n * step};
+        struct memory_tile t = {3, {2, n, unit}, {{row[0], to, 1}, {row[1], down ? -step : step, 1}}};
+        const size_t bytes = (size_t)(row[0] + n * to);
         unsigned char *src = malloc((size_t)(2 * row[1])), *dst = malloc(bytes), *want = malloc(bytes);
         assert_true(src && dst && want);
         for (int64_t k = 0; k < 2 * row[1]; k++)
@@ -65,7 +66,7 @@ static void many_far_units_match_memcpy(void **state)
         memset(want, 0x5a, bytes);
         const unsigned char *from = down ? src + (n - 1) * step : src;
         for (int64_t k = 0; k < 2 * n; k++)
-            memcpy(want + k / n * row[0] + k % n * unit, from + k / n * row[1] + k % n * t.stride[1][1], (size_t)unit);
+            memcpy(want + k / n * row[0] + k % n * to, from + k / n * row[1] + k % n * t.stride[1][1], (size_t)unit);
         memory_copy(&t, dst, WEFT_U8, from, WEFT_U8);
         if (memcmp(dst, want, bytes) != 0)
             fail_msg("units of %d bytes, %d apart", (int)unit, (int)t.stride[1][1]);
@@ -125,7 +126,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copied_units_match_memcpy),
-        cmocka_unit_test(many_far_units_match_memcpy),
+        cmocka_unit_test(units_with_gaps_match_memcpy),
         cmocka_unit_test(nontemporal_copies_match_memcpy),
         cmocka_unit_test(copied_lines_match_memcpy),
     };
