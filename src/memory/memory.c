@@ -32,7 +32,7 @@ struct fold {
     ops_narrow_loop *narrow; /* from native or f32 to `rounds` */
     int rounds;
     float by;  /* what narrow divides or multiplies by */
-    bool rows; /* each span is a row that all operands have as a run */
+    bool rows; /* each span is a row that all operands have as a run, or a piece of one; the next row is prefetched */
     /* A span has no more elements than fit a buffer in the widest dtype that is in use. */
     _Alignas(64) unsigned char terms_buf[GATHERS][BLOCK], acc_buf[BLOCK], raw_buf[BLOCK], out_buf[BLOCK];
 };
@@ -61,8 +61,9 @@ static const void *fold_term(struct fold *f, const struct memory_term *term, int
     bool as_is = term->dtype == dtype && dtype != WEFT_BOOL;
     const void *p = span_direct(&f->nest, &f->span, term->data, term->stride, weft_dtype_size(term->dtype));
     if (f->rows) {
-        const uintptr_t next = (uintptr_t)p + (uintptr_t)term->stride[f->nest.of[f->span.cut]];
-        for (size_t i = 0; i < (size_t)f->span.len * weft_dtype_size(term->dtype); i += LINE)
+        const uintptr_t next = (uintptr_t)p + (uintptr_t)term->stride[f->nest.of[f->nest.loops - 2]];
+        const size_t bytes = (size_t)f->span.len * weft_dtype_size(term->dtype);
+        for (size_t i = 0; i < bytes; i += LINE)
             __builtin_prefetch((const void *)(next + i), 0, 2);
     } else if (!p) {
         p = as_is ? buf : f->raw_buf;
@@ -123,10 +124,10 @@ static bool fold_lies(const struct fold *f, int64_t most)
 }
 
 /* Are there rows that are runs in all operands, and long enough to be folded one by one? */
-static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to, int64_t most)
+static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to)
 {
     int last = f->nest.loops - 1, unit = f->nest.of[last];
-    bool rows = last > 0 && f->n > 1 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST && f->nest.n[last] <= most &&
+    bool rows = last > 0 && f->n > 1 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST &&
                 t->stride[0][unit] == (int64_t)weft_dtype_size(to);
     for (size_t k = 0; k < f->n && rows; k++)
         rows = f->terms[k].stride[unit] == (int64_t)weft_dtype_size(f->terms[k].dtype);
@@ -158,7 +159,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     int stop = via ? via : acc, as = acc, goal = stop != acc ? stop : to;
     fold_choose(&f, op, goal);
     const int64_t fit = span_most(terms, n, to, via, acc);
-    f.rows = fold_rows(&f, t, to, fit);
+    f.rows = fold_rows(&f, t, to);
     bool scales = f.narrow && div > 1;
     f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
     bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
@@ -172,7 +173,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     /* If no buffer is needed, one call of a loop does everything, whatever its length. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
-    f.span = span_before(&f.nest, at_once ? INT64_MAX : f.rows ? f.nest.n[f.nest.loops - 1] : fit);
+    f.span = span_before(&f.nest, at_once ? INT64_MAX : f.rows ? min64(f.nest.n[f.nest.loops - 1], fit / 4) : fit);
     const bool one_nan = f.narrow && op != WEFT_MIN && op != WEFT_MAX;
     const uint64_t mode = one_nan ? ops_nan_begin() : OPS_NAN;
     while (span_next(&f.nest, &f.span)) {
