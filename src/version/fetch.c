@@ -18,6 +18,7 @@
 
 #define SLICE_NS INT64_C(500000000) /* after which rank 0 tells the others that there is nothing yet */
 #define CANCEL_NS INT64_C(50000000) /* the same in the background, where the caller may cancel */
+#define LOOK_NS INT64_C(1000000000) /* after which a reader looks itself, since its watch may hear nothing */
 #define PAUSE_NS INT64_C(20000000)
 #define ASK_NS \
     INT64_C(1000000000) /* within which the directory answers, in the background; otherwise it is asked again */
@@ -202,8 +203,9 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
                 return err;
             if (s->rank == 0 || s->ranks == 1)
                 wait_change(s, revision,
-                            s->ranks > 1 || s->fetching ? min64(until, deadline_in(s->fetching ? CANCEL_NS : SLICE_NS))
-                                                        : until);
+                            min64(until, deadline_in(s->fetching    ? CANCEL_NS
+                                                     : s->ranks > 1 ? SLICE_NS
+                                                                    : LOOK_NS)));
             continue;
         }
         if (!err && s->rank && s->ranks > 1 && !catalog_find(&c, &choice.version)) {

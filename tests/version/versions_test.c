@@ -5,11 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/deadline.h"
 #include "support/processes.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "version/bus.h"
 #include "version/part_link.h"
+#include "version/subscribe.h"
 #include "version/version_kit.h"
 
 static void round_trip(void **state)
@@ -699,13 +701,59 @@ static void wiped(void **state)
     fine(weft_bus_close(b));
 }
 
+/* ---- a watch that hears nothing, as after a directory has lost its data ---- */
+
+static struct {
+    weft_publisher *publisher; /* commits step 1 while the reader waits */
+    int waits;
+} deaf;
+
+static int deaf_next(struct directory_watch *w, int64_t until, struct directory_items *out)
+{
+    (void)out;
+    if (!deaf.waits++)
+        commit(deaf.publisher, 1);
+    for (int64_t pause = SECOND; deadline_now() < until;)
+        deadline_pause(&pause, LONG, until);
+    return directory_late(w->directory, "watch");
+}
+
+static void deaf_unwatch(struct directory_watch *w)
+{
+    (void)w;
+}
+
+/* A reader that waits looks at the directory itself once a second. */
+static void deaf_watch(void **state)
+{
+    (void)state;
+    static const struct directory_kind kind = {.next = deaf_next, .unwatch = deaf_unwatch};
+    static char url[] = "deaf:";
+    static struct directory d = {.kind = &kind, .url = url, .space = url + sizeof url - 1};
+    weft_bus *a = open_bus("trainer"), *b = open_bus("server");
+    weft_subscriber *s = subscribe(b, "deaf", NULL);
+    weft_epoch_step v;
+    deaf.publisher = publish(a, "deaf", NULL);
+    deaf.waits = 0;
+    s->watch = calloc(1, sizeof *s->watch);
+    assert_non_null(s->watch);
+    s->watch->directory = &d;
+    fine(weft_fetch(s, &latest, 20 * SECOND, &v));
+    assert_true(v.step == 1 && deaf.waits == 1);
+    weft_subscriber_close(s);
+    weft_publisher_close(deaf.publisher);
+    fine(weft_bus_close(a));
+    fine(weft_bus_close(b));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),     cmocka_unit_test(names_differ),  cmocka_unit_test(refused),
         cmocka_unit_test(older_epoch),    cmocka_unit_test(pins),          cmocka_unit_test(leased),
         cmocka_unit_test(wrong_digest),   cmocka_unit_test(wrong_records), cmocka_unit_test(strided),
-        cmocka_unit_test(blocks_touched), cmocka_unit_test(flat),          cmocka_unit_test(wiped)};
+        cmocka_unit_test(blocks_touched), cmocka_unit_test(flat),          cmocka_unit_test(wiped),
+        cmocka_unit_test(deaf_watch)};
     const struct CMUnitTest served[] = {cmocka_unit_test(many)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
 }
