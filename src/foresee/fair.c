@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct level {
     double at; /* the rate at which the link was full when this was computed; it can only grow */
@@ -11,13 +10,12 @@ struct level {
 };
 
 struct fair {
-    size_t links;
-    double *load, *left;  /* of the flows that are not settled; what the settled ones leave */
-    uint32_t *live, *all; /* flows that are not settled, and all */
-    size_t *first;        /* of a link's flows in `on` */
-    uint32_t *touched, *on;
+    double *load, *left;    /* of the flows that are not settled; what the settled ones leave */
+    uint32_t *live, *all;   /* flows that are not settled, and all */
+    size_t *first;          /* of a link's flows in `on` */
+    uint32_t *touched, *on; /* touched: the links that the flows of the last call use */
     struct level *heap;
-    size_t on_cap;
+    size_t on_cap, ntouched;
 };
 
 struct fair *fair_new(size_t links)
@@ -26,7 +24,6 @@ struct fair *fair_new(size_t links)
     if (!f)
         return NULL;
     size_t n = links + 1;
-    f->links = links;
     f->load = malloc(n * sizeof *f->load);
     f->left = malloc(n * sizeof *f->left);
     f->live = malloc(n * sizeof *f->live);
@@ -82,6 +79,8 @@ static void sink(struct level *heap, size_t n, size_t i)
 static size_t gather(struct fair *f, const double *cap, struct fair_flow *const *flows, size_t n, size_t *entries)
 {
     size_t touched = 0, at = 0;
+    for (size_t i = 0; i < f->ntouched; i++)
+        f->all[f->touched[i]] = 0;
     for (size_t i = 0; i < n; i++) {
         fair_ahead(flows, i, n);
         for (int k = 0; k < flows[i]->uses; k++) {
@@ -100,7 +99,7 @@ static size_t gather(struct fair *f, const double *cap, struct fair_flow *const 
         f->live[f->touched[i]] = 0;
     }
     *entries = at;
-    return touched;
+    return f->ntouched = touched;
 }
 
 static void settle(struct fair *f, struct fair_flow *flow, double rate, uint32_t link)
@@ -118,7 +117,6 @@ static void settle(struct fair *f, struct fair_flow *flow, double rate, uint32_t
 int fair_solve(struct fair *f, const double *cap, struct fair_flow *const *flows, size_t n)
 {
     size_t entries;
-    memset(f->all, 0, f->links * sizeof *f->all);
     size_t heaped = gather(f, cap, flows, n, &entries);
     if (entries > f->on_cap) {
         uint32_t *on = realloc(f->on, 2 * entries * sizeof *on);

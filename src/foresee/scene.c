@@ -462,12 +462,25 @@ static void order_ranks(const struct scene *s, const bool *only_sends, int *orde
                 order[n++] = r;
 }
 
-static int lower_all(const struct scene *s, const weft_lower_opts *opts, const struct scene_how *how, struct graph *g,
+/* All ranks choose the same algorithm. So it is chosen once, if it is one algorithm for all tensors. */
+static int choose_once(const struct scene *s, weft_lower_opts *opts, struct failure *why)
+{
+    weft_plan *p = NULL;
+    int code = lower_one(s, 0, opts, &p, why);
+    if (!code && strcmp(p->algorithm, "mixed"))
+        opts->algorithm = p->algorithm;
+    weft_plan_free(p);
+    return code;
+}
+
+static int lower_all(const struct scene *s, weft_lower_opts *opts, const struct scene_how *how, struct graph *g,
                      struct failure *why)
 {
     int rounds = 1, *times = NULL, *order = malloc(((size_t)s->world + 1) * sizeof *order);
     bool alike = s->tensors > s->moves.n;
     int code = order ? CLI_OK : no_memory(why);
+    if (!code && !opts->algorithm)
+        code = choose_once(s, opts, why);
     if (!code && alike)
         code = rounds_of(s, g->links, opts, &rounds, why);
     if (!code && alike)
