@@ -108,7 +108,7 @@ package()
         return 1
     fi
     try "Python: package" "$python" -m pip install -q --no-index --no-deps --no-build-isolation --upgrade \
-        --target "$tree/gpu-python" -C "build-dir=$tree/gpu-pip" .
+        --target "$tree/gpu-python" -C "build-dir=$tree/gpu-pip" -C "cmake.define.WEFT_CUDA_ARCHS=$(gpu_arch)" .
 }
 
 under_mps()
