@@ -2,7 +2,8 @@
 
 Tensors of the checkpoint are on PyTorch's device `meta`: they have shapes, strides and a storage that is only a name, so views of
 them are PyTorch's own. The recorder sees every operation. It follows copies; anything else makes its result unknown, with the line
-that did it. What the loader does without any tensor of the checkpoint (zeros in a padding, say) is done as it stands.
+that did it. What the loader does without any tensor of the checkpoint (zeros in a padding, say) is done as it stands, in memory of the host
+even if the loader asks for the device `meta`. Tensors on `meta` carry such constants beside what comes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _OURS = tuple(os.path.dirname(os.path.abspath(f)) + os.sep for f in (__file__, t
 _VIEWS = {"_unsafe_view", "detach", "alias", "lift_fresh", "_reshape_alias"}  # their schemas do not say so in all versions
 _TOO_MANY = f"the copy falls into more than {LIMIT} boxes"
 _VALUES = "the loader asks for its values"
+_NOWHERE = "values are copied that are nowhere: a tensor on the device meta that the loader has not written"
+_META = torch.device("meta")
 _NEW = {"empty_like", "zeros_like", "ones_like", "full_like"}
 _NEW |= {"new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"}
 _WIDER = {
@@ -53,7 +56,14 @@ class Refusal(NamedTuple):
     why: str
 
 
-Tag = Union[Source, Refusal]
+class Constant:
+    """Elements that the loader has made itself, one behind the other."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+
+Tag = Union[Source, Refusal, Constant]
 
 
 class Stop(Exception):
@@ -133,6 +143,11 @@ def _between(near: torch.Tensor, begin: int, far: torch.Tensor, other: int) -> R
     return Run(tuple(map(Step, near.shape, near.stride(), far.stride())), near.storage_offset() - begin, far.storage_offset() - other)
 
 
+def _far(t: torch.Tensor, run: Run) -> torch.Tensor:
+    """The view of the run's far side, whose slots are those of the tensor's storage."""
+    return t.as_strided([s.len for s in run.steps], [s.far for s in run.steps], run.far)
+
+
 def _meta(t: Any) -> Any:
     if not isinstance(t, torch.Tensor) or t.is_meta:
         return t
@@ -140,7 +155,11 @@ def _meta(t: Any) -> Any:
 
 
 def _on_meta(v: Any) -> Any:
-    return torch.device("meta") if isinstance(v, torch.device) else _meta(v)
+    return _META if isinstance(v, torch.device) else _meta(v)
+
+
+def _names(tags: Iterable[Tag]) -> FrozenSet[str]:
+    return frozenset(name for tag in tags for name in ([tag.name] if isinstance(tag, Source) else tag.names if isinstance(tag, Refusal) else ()))
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -153,6 +172,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.into: Dict[str, Memory] = {}
         self.over: Set[Tuple[str, str]] = set()  # the first of the two tensors has come over some of the second
         self.many = 64
+        self.ours = False  # a tensor of the checkpoint is being made
         self.passing: List[int] = []  # keys of storages that the loader may let go
         strided = {name: t for name, t in into.items() if t.layout == torch.strided}
         for name in sorted(strided, key=lambda name: (_reach(strided[name])[0] - _reach(strided[name])[1], name)):  # the widest first
@@ -178,7 +198,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             for key in gone:
                 del self.memories[key]
             self.many = 64 + 2 * len(self.passing)
+        self.ours = True
         t = torch.empty(tuple(shape), dtype=dtype, device="meta")
+        self.ours = False
         self.dtypes[name] = dtype
         self._fresh(t, Source(name, dtype))
         return t
@@ -222,13 +244,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         except TooMany:
             why = _TOO_MANY
         still = Run(tuple(Step(s.len, 0, s.far) for s in run.steps), 0, run.far)
-        return [(Refusal(self._names([e.tag for e in memory.content.entries]), caller(), why), still)]
-
-    @staticmethod
-    def _names(tags: Iterable[Tag]) -> FrozenSet[str]:
-        return frozenset(name for tag in tags for name in ([tag.name] if isinstance(tag, Source) else tag.names))
+        return [(Refusal(_names([e.tag for e in memory.content.entries]), caller(), why), still)]
 
     def _cast(self, tag: Tag, dtype: torch.dtype) -> Tag:
+        if isinstance(tag, Constant):
+            return Constant(tag.values.to(dtype))
         if isinstance(tag, Refusal) or tag.dtype == dtype:
             return tag
         own = self.dtypes[tag.name]
@@ -239,60 +259,71 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return Refusal(names, caller(), f"a cast of {tag.dtype}, to which {own} was rounded, to {dtype}")
         return Source(tag.name, dtype)
 
-    def _write(self, dst: torch.Tensor, found: Sequence[Tuple[Tag, Run]]) -> None:
-        """dst gets what was found, whose far sides are its slots, and nothing else that is known."""
+    def _write(self, dst: torch.Tensor, found: Sequence[Tuple[Tag, Run]], rest: Optional[Tuple[Tag, Run]] = None) -> None:
+        """dst gets what was found, whose far sides are its slots, and where nothing was found the rest, if there is one."""
         memory = self._memory(dst)
         if memory is None:
-            if not found:
+            if not found and rest is None:
                 return
             memory = self._fresh(dst)
         content = memory.content
-        tags = [e.tag for e in content.entries] + [tag for tag, _ in found]
+        layers = [*([rest] if rest is not None else []), *found]
+        tags = [e.tag for e in content.entries] + [tag for tag, _ in layers]
         why = f"the bits of {dst.dtype} are written as {memory.dtype}"
         try:
             if dst.dtype == memory.dtype:
-                over = self._names(content.erase(_between(dst, memory.start, dst, memory.start)))
-                self.over.update((new, old) for old in over for new in self._names([tag for tag, _ in found]) if new != old)
-                for tag, run in found:
-                    content.write(self._cast(tag, memory.dtype), Run(run.steps, run.near, run.far - memory.start).turned())
+                over = _names(content.erase(_between(dst, memory.start, dst, memory.start)))
+                self.over.update((new, old) for old in over for new in _names([tag for tag, _ in found]) if new != old)
+                for tag, run in layers:
+                    here = Run(run.steps, run.near, run.far - memory.start).turned()
+                    if rest is not None:
+                        content.erase(here)
+                    content.write(self._cast(tag, memory.dtype), here)
                 return
         except TooMany:
             why = _TOO_MANY
         content.entries = []
-        if self._names(tags):
+        if _names(tags) or dst.is_meta:
             lens = content.shape
             everything = Run(tuple(map(Step, lens, dense_strides(lens), [0] * len(lens))), 0, 0)
-            content.write(Refusal(self._names(tags), caller(), why), everything)
+            content.write(Refusal(_names(tags), caller(), why), everything)
 
     def _copy(self, dst: torch.Tensor, src: torch.Tensor) -> None:
         found = self._read(src.expand(dst.shape), dst)
-        lost = None if src.is_meta else self._lost(dst, [tag for tag, _ in found])
-        self._write(dst, found)
-        if lost is not None:
-            self._unknown(dst, lost)
-        elif not dst.is_meta and not src.is_meta and sum(prod(s.len for s in run.steps) for _, run in found) < dst.numel():
-            places = [dst.as_strided([s.len for s in run.steps], [s.far for s in run.steps], run.far) for _, run in found]
+        all_found = sum(prod(s.len for s in run.steps) for _, run in found) >= dst.numel()
+        if dst.is_meta:
+            self._write(dst, found, None if all_found else self._rest(dst, src))
+            return
+        fixed = [(tag.values, run) for tag, run in found if isinstance(tag, Constant)]
+        found = [(tag, run) for tag, run in found if not isinstance(tag, Constant)]
+        self._write(dst, found, self._rest(dst, src) if src.is_meta and not all_found else None)
+        if not src.is_meta and not all_found:
+            places = [_far(dst, run) for _, run in found]
             before = [place.clone() for place in places]  # what is recorded comes in a run, and not before
             dst.copy_(src)
             for place, old in zip(places, before):
                 place.copy_(old)
+        for values, run in fixed:
+            _far(dst, run).copy_(_far(values, run.turned()))
 
-    def _lost(self, dst: torch.Tensor, tags: Sequence[Tag] = ()) -> Optional[Refusal]:
-        """A tensor without memory that the loader has made cannot keep constants, which may end in a parameter."""
-        memory = self._memory(dst)
-        if memory is None or not dst.is_meta or memory in self.into.values():
-            return None
-        names = self._names([e.tag for e in memory.content.entries] + list(tags))
-        return Refusal(names, caller(), "constants are written into a copy of it") if names else None
+    @staticmethod
+    def _rest(dst: torch.Tensor, src: torch.Tensor) -> Tuple[Tag, Run]:
+        """What src has in itself: constants, or nothing that is known."""
+        tag: Tag = Refusal(frozenset(), caller(), _NOWHERE)
+        strides: Sequence[int] = [0] * dst.dim()
+        if not src.is_meta:
+            own = src.detach().clone(memory_format=torch.contiguous_format)
+            tag, strides = Constant(own.reshape(-1)), own.expand(dst.shape).stride()
+        return tag, Run(tuple(map(Step, dst.shape, strides, dst.stride())), 0, dst.storage_offset())
 
     def _unknown(self, dst: torch.Tensor, tag: Refusal) -> None:
         self._write(dst, [(tag, Run(tuple(Step(n, 0, s) for n, s in zip(dst.shape, dst.stride())), 0, dst.storage_offset()))])
 
     def _refusal(self, op: str, tensors: Iterable[torch.Tensor]) -> Optional[Refusal]:
-        """If the op reads anything that is known: the first refusal that it meets, for the tensors of all of them."""
+        """If the op reads anything without memory: the first refusal that it meets, for the tensors of all of them."""
         tags = [tag for t in tensors for tag, _ in self._read(t)]
-        names = self._names(tags)
-        if not names:
+        names = _names(tags)
+        if not names and not any(t.is_meta for t in tensors):
             return None
         first = next((tag for tag in tags if isinstance(tag, Refusal)), Refusal(names, caller(), f"{op} is no copy"))
         return first._replace(names=names)
@@ -302,6 +333,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         schema = func._schema
         op = schema.name.partition("::")[2]
         tensors = _tensors(args, kwargs)
+        if kwargs.get("device") == _META and not self.ours and not any(t.is_meta for t in tensors):
+            kwargs = {**kwargs, "device": torch.device("cpu")}  # with memory, for constants
         if all(self._memory(t) is None for t in tensors):
             return func(*args, **kwargs)
         given = {a.name: v for a, v in zip(schema.arguments, args)}
@@ -320,15 +353,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if op == "copy_":
             self._copy(args[0], args[1])
             return args[0]
-        if op in ("fill_", "zero_") and not any(self._read(t) for t in tensors[1:]):
-            lost = self._lost(args[0])
+        if op in ("fill_", "zero_"):
+            value = args[1] if op == "fill_" else 0
+            if isinstance(value, torch.Tensor) or args[0].is_meta:
+                self._copy(args[0], value if isinstance(value, torch.Tensor) else torch.tensor(value))
+                return args[0]
             self._write(args[0], [])
-            if lost is not None:
-                self._unknown(args[0], lost)
-            return args[0] if args[0].is_meta else func(*args, **kwargs)
+            return func(*args, **kwargs)
         refusal = self._refusal(op, tensors)
         if refusal is None:
-            return written[0] if any(t.is_meta for t in tensors) else func(*args, **kwargs)
+            return func(*args, **kwargs)
         for t in tree_leaves(written):
             self._unknown(t, refusal)
         if not func._schema.returns:
@@ -350,7 +384,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if op == "constant_pad_nd" and all(n >= 0 for n in args[1]):
             return self._pad(*args, **kwargs)
         refusal = self._refusal(op, tensors)
-        if refusal is None and not any(t.is_meta for t in tensors):
+        if refusal is None:
             return func(*args, **kwargs)
         try:
             out = func(*tree_map(_on_meta, args), **tree_map(_on_meta, kwargs))
@@ -358,11 +392,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             out = None
         outs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         if not outs:  # values, or a shape that hangs on them
-            why = _VALUES if refusal is None or refusal.why == f"{op} is no copy" else refusal.why
-            raise Stop(Refusal(refusal.names if refusal else frozenset(), refusal.line if refusal else caller(), why))
+            raise Stop(refusal._replace(why=_VALUES) if refusal.why == f"{op} is no copy" else refusal)
         for t in outs:
-            if refusal is not None:
-                self._unknown(t, refusal)
+            self._unknown(t, refusal)
         return out
 
     def _join(self, op: str, parts: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
@@ -401,7 +433,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return None
         frame, line = at[-1]
         in_hand = [t for t in frame.f_locals.values() if isinstance(t, torch.Tensor) and t.is_meta]
-        names = self._names([tag for t in in_hand for tag, _ in self._read(t)])
+        names = _names([tag for t in in_hand for tag, _ in self._read(t)])
         place = f"{frame.f_code.co_filename}:{line} ({frame.f_code.co_name})"
         return Refusal(names, place, _VALUES) if names else None
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed
@@ -28,7 +28,7 @@ from ._bus import Bus, Subscriber, Version, bus
 from ._convert import layout_text, mesh_text
 from ._errors import InvalidError, MismatchError, PeerError, SystemError
 from ._layout import Layout, boxes, layout
-from .torch import Want, record
+from .torch import Fixed, Want, record
 
 __all__ = ["Engine", "InitInfo", "UpdateInfo"]
 
@@ -102,6 +102,7 @@ class _Place(NamedTuple):
 
     name: str
     wants: List[Want]
+    fixed: List[Fixed]
 
 
 class _Staging:
@@ -144,7 +145,7 @@ class _Target:
         given = {name: (which.shape, _dtypes.to_torch(which.dtype)) for name, which in published.items()}
         with set_current_vllm_config(engine.vllm_config), torch.device(engine.device), _at_load_time(model):
             learnt = record(model.load_weights, given, into=model, whole=info.whole)
-            self._check(model, learnt.wants, quantised=engine.vllm_config.quant_config is not None)
+            self._check(model, learnt.wants, {f.into for f in learnt.fixed}, quantised=engine.vllm_config.quant_config is not None)
             attention = {name for name, layer in model.named_modules() if _is_attention(layer)}
         for told in learnt.refused:
             _log.warning("weft: %s comes whole: %s: %s", *told)
@@ -153,8 +154,11 @@ class _Target:
         self.layers: Dict[str, Dict[str, _Place]] = {}
         for want in self.wants:
             if want.into != "whole":
-                layer, _, name = want.into.rpartition(".")
-                self.layers.setdefault(layer, {}).setdefault(name, _Place(name, [])).wants.append(want)
+                self._place(want.into).wants.append(want)
+        for fixed in learnt.fixed:
+            if fixed.into.rpartition(".")[0] not in attention:
+                self._place(fixed.into).fixed.append(fixed)
+        self.again = any(fixed.into.rpartition(".")[0] in attention for fixed in learnt.fixed)  # the loader fills them in
         self.whole = [want for want in self.wants if want.into == "whole"]
         self.subscriber: Subscriber = engine._bus.subscribe(
             info.set, self.staging.layouts, only=True, aliases=self.staging.aliases, into=self.staging.arrays, direct=True
@@ -164,12 +168,16 @@ class _Target:
             len({w.name for w in self.wants}), info.set, sum(t.nbytes for t in self.staging.arrays.values()), len(self.whole), len(learnt.unused),
         )  # fmt: skip
 
+    def _place(self, into: str) -> _Place:
+        layer, _, name = into.rpartition(".")
+        return self.layers.setdefault(layer, {}).setdefault(name, _Place(name, [], []))
+
     @staticmethod
-    def _check(model: torch.nn.Module, wants: Sequence[Want], quantised: bool) -> None:
+    def _check(model: torch.nn.Module, wants: Sequence[Want], fixed: Set[str], quantised: bool) -> None:
         """A parameter of which nothing comes would keep what it has. Quantised layers have such parameters."""
         if any(want.into == "whole" for want in wants):
             return  # only the loader knows where those go
-        got = {want.into for want in wants}
+        got = {want.into for want in wants} | fixed
         storages = {p.untyped_storage()._cdata for name, p in model.named_parameters() if name in got}
         missing = [n for n, p in model.named_parameters() if p.numel() and n not in got and p.untyped_storage()._cdata not in storages]
         missing = [n for n in missing if not _tied(model, n)]
@@ -192,7 +200,7 @@ class _Target:
         with torch.no_grad(), torch.device(device):
             layerwise.initialize_layerwise_reload(self.model)
             try:
-                if self.whole:  # their loaders wait until the layer has the rest
+                if self.whole or self.again:  # their loaders wait until the layer has the rest
                     arrays = self.staging.arrays
                     self.model.load_weights((w.name, arrays[f"{w.name} -> whole"].to(device)) for w in self.whole)
                 for path, places in self.layers.items():
@@ -211,7 +219,9 @@ class _Target:
         for place in places.values():
             parameter = getattr(layer, place.name)
             if _covered(place.wants) < parameter.numel():
-                parameter.data.zero_()  # a padding
+                parameter.data.zero_()  # what the loader leaves as it is
+            for fixed in place.fixed:
+                fixed.write(parameter)
             for want in place.wants:
                 self.staging.copy(want, parameter)
         method = getattr(layer, "quant_method", None)

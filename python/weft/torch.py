@@ -13,13 +13,13 @@ from ._errors import InvalidError, MismatchError, UnsupportedError
 from ._layout import Layout, boxes
 from ._pieces import LIMIT, Dense, TooMany
 from ._pieces import boxes as _boxes_of
-from ._record import Memory, Recorder, Refusal, Source, Stop
+from ._record import Constant, Memory, Recorder, Refusal, Source, Stop
 from ._state import _tell
 
 if TYPE_CHECKING:
     from ._comm import Comm
 
-__all__ = ["Record", "Refused", "Want", "join", "layouts", "record"]
+__all__ = ["Fixed", "Record", "Refused", "Want", "join", "layouts", "record"]
 
 _WHOLE = "whole"  # in place of a parameter's name: the tensor comes whole
 
@@ -45,13 +45,29 @@ class Want(NamedTuple):
     stride: Tuple[Tuple[int, ...], ...]
 
 
+class Fixed(NamedTuple):
+    """What the loader itself fills into a parameter on the device ``meta``, which has no memory for it."""
+
+    into: str  #: the parameter
+    offset: int  #: in elements, from the first element of the parameter
+    stride: Tuple[int, ...]
+    values: Any  #: a tensor
+
+    def write(self, parameter: Any) -> None:
+        """Into the parameter, which has memory now."""
+        parameter.detach().as_strided(self.values.shape, self.stride, parameter.storage_offset() + self.offset).copy_(self.values)
+
+
 class Record:
     """What one rank's loader wants, made by :func:`record`."""
 
-    def __init__(self, wants: List[Want], refused: List[Refused], unused: List[str], flat: Mapping[str, Any], load_fn: Any) -> None:
+    def __init__(
+        self, wants: List[Want], refused: List[Refused], unused: List[str], fixed: List[Fixed], flat: Mapping[str, Any], load_fn: Any
+    ) -> None:
         self.wants = wants  #: one for each tensor and parameter
         self.refused = refused  #: what is no copy; these tensors come whole
         self.unused = unused  #: tensors of which nothing comes into a parameter of this rank
+        self.fixed = fixed  #: constants of the loader in parameters that have no memory
         self._flat = flat
         self._load_fn = load_fn
         self._whole: Dict[str, Any] = {}
@@ -170,8 +186,8 @@ def record(
 
     ``load_fn`` takes an iterator of pairs (name, tensor), as ``model.load_weights`` does. ``names_and_shapes`` has for each name of
     the checkpoint a tensor or a pair (shape, dtype). ``into`` is the module that is loaded, or a dict of names to tensors; the
-    default is the module whose method load_fn is. The parameters may be on the device ``meta``. Nothing is copied from the
-    checkpoint. What the loader itself fills in (zeros in a padding) it writes as it runs.
+    default is the module whose method load_fn is. Nothing is copied from the checkpoint. What the loader itself fills in (zeros in a
+    padding) it writes as it runs. The parameters may be on the device ``meta``; then ``Record.fixed`` has what the loader fills in.
 
     What is no copy raises UnsupportedError with the tensors and the lines. ``rules`` (patterns of names to functions) replaces the
     loader for a tensor: the function gets the tensor and copies it. Tensors whose names match ``whole`` may come whole, if
@@ -192,13 +208,20 @@ def record(
         for name in stopped.names:
             reasons.setdefault(name, stopped)
     wanted: Dict[Tuple[str, str], List[Dense]] = {}
+    fixed: List[Fixed] = []
     for parameter, _, tag, run in recorder.found():
+        if isinstance(tag, Constant):
+            lens, near, far = zip(*run.steps) if run.steps else ((), (), ())
+            fixed.append(Fixed(parameter, run.far, tuple(far), tag.values.as_strided(lens, near, run.near)))
+            continue
         if isinstance(tag, Source):
             try:
                 wanted.setdefault((tag.name, parameter), []).extend(_boxes_of(given[tag.name][0], run))
                 continue
             except TooMany:
                 tag = Refusal(frozenset([tag.name]), f"into {parameter}", f"what comes there falls into more than {LIMIT} boxes")
+        if not tag.names:
+            raise UnsupportedError(f"record: {parameter}: {tag.line}: {tag.why}")
         for name in tag.names:
             reasons.setdefault(name, tag)
     grows = True
@@ -220,7 +243,7 @@ def record(
         wants.append(Want(name, _WHOLE, _dtypes.of_any(dtype), shape, ((0,) * len(shape),), (shape,), (0,), (strides,)))
     used = {want.name for want in wants}
     flat = {n: to[n].detach().as_strided((m.span,), (1,), m.start) for n, m in recorder.into.items()}
-    return Record(wants, refused, [name for name in given if name not in used], flat, load_fn)
+    return Record(wants, refused, [name for name in given if name not in used], fixed, flat, load_fn)
 
 
 def _joined(wants: Mapping[int, Sequence[Want]]) -> Dict[str, Layout]:

@@ -230,7 +230,10 @@ def test_parameters_without_memory():
     """The boxes are the same for parameters on the device meta."""
     shapes = {name: (shape, "f32") for name, shape in Model.checkpoint().items()}
     real, model = Model(1, 2, False), Model(1, 2, False).to("meta")
-    assert weft.torch.record(model.load_weights, shapes).wants == weft.torch.record(real.load_weights, shapes).wants
+    learnt = weft.torch.record(model.load_weights, shapes)
+    assert learnt.wants == weft.torch.record(real.load_weights, shapes).wants
+    assert {f.into for f in learnt.fixed} == {"embed.weight", "head.weight"} and not any(f.values.any() for f in learnt.fixed)
+    assert sum(f.values.numel() for f in learnt.fixed) == 2 * int((real.embed.weight == 0).sum())  # the padding
 
 
 def view_of(t, rng, depth):
@@ -454,17 +457,98 @@ def test_constants_beside_what_comes(load):
     assert p.tolist() == [[0, 5, 0, 0]] * 4 and [(w.offset, w.stride) for w in done.wants] == [((1,), ((4, 1),))]
 
 
-@pytest.mark.parametrize("value", [0, torch.zeros(2)])
-def test_constants_that_would_be_lost_are_refused(value):
-    p = torch.full((4,), 5.0)
+def beside(t):
+    own = t.clone()
+    own[2:] = 1  # a tensor on meta, of which PyTorch 2.13 makes the 1, too
+    own[3:] = torch.full((1,), 2.0)
+    return own
+
+
+#: constants that the loader makes itself, with the values that come beside tensor t, which has 4 elements
+CONSTANTS = {
+    "tensor": (lambda t: torch.tensor([1.0, 2.0, 3.0, 4.0]), [1, 2, 3, 4]),
+    "scalar": (lambda t: torch.tensor(2.0), [2, 2, 2, 2]),
+    "zeros": (lambda t: torch.zeros(4, device=t.device), [0, 0, 0, 0]),
+    "ones": (lambda t: torch.ones(4, device=t.device), [1, 1, 1, 1]),
+    "full": (lambda t: torch.full((4,), 7.0, device=t.device), [7, 7, 7, 7]),
+    "computed": (lambda t: torch.arange(4.0, device=t.device) * 2, [0, 2, 4, 6]),
+    "to": (lambda t: torch.arange(4.0).to(t.device), [0, 1, 2, 3]),
+    "cat": (lambda t: torch.cat([t[:2], torch.ones(2, device=t.device)]), [None, None, 1, 1]),
+    "clone": (beside, [None, None, 1, 2]),
+    "views": (lambda t: beside(t).view(2, 2).t().contiguous().t().reshape(4), [None, None, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", list(CONSTANTS))
+def test_constants_of_the_loader_are_carried(name, device):
+    load, want = CONSTANTS[name]
+    p = torch.full((4,), 5.0, device=device)
+    done = weft.torch.record(lambda weights: [p.copy_(load(t)) for _, t in weights], {"t": ((4,), "f32")}, into={"p": p})
+    got = torch.full((4,), 5.0) if p.is_meta else p
+    assert bool(done.fixed) == p.is_meta
+    for fixed in done.fixed:
+        fixed.write(got)
+    assert got.tolist() == [5 if x is None else x for x in want]
+    assert sum(sum(map(np.prod, w.len)) for w in done.wants) == want.count(None)
+
+
+def test_random_constants(rng):
+    """Tensors and constants in turns, by way of tensors that the loader makes, into real parameters and such without memory."""
+    for case in range(CASES):
+        seed = rng.random()
+
+        def load(p, weights):
+            for name, t in weights:
+                draw = random.Random(f"{seed}{name}")
+                own = [p, t.clone(), torch.zeros(6, 6, device=t.device), t.new_full((6, 6), 3)][draw.randrange(4)]
+                for _ in range(4):
+                    (a, m), (b, n) = ((draw.randrange(3), draw.randint(1, 3)) for _ in range(2))
+                    place = own[a : a + m, b : b + n]
+                    value = float(draw.randint(-9, -1))
+                    what = [value, torch.full((m, n), value), torch.full((n,), value, device=t.device), t[a : a + m, :n], t[:n, b : b + m].t()]
+                    place[...] = what[draw.randrange(5)]
+                if own is not p:
+                    p[: draw.randint(1, 6)].copy_(own[: draw.randint(1, 1)])
+
+        data = {name: torch.arange(at, at + 36, dtype=torch.float32).reshape(6, 6) for name, at in (("a", 1), ("b", 100))}
+        want = torch.full((6, 6), 50.0)
+        load(want, data.items())
+        for device in ("cpu", "meta"):
+            p = torch.full((6, 6), 50.0, device=device)
+            done = weft.torch.record(lambda weights: load(p, weights), data, into={"p": p})
+            got = torch.full((6, 6), 50.0) if p.is_meta else p
+            for fixed in done.fixed:
+                fixed.write(got)
+            for w in done.wants:
+                for at, lens, offset, stride in zip(w.at, w.len, w.offset, w.stride):
+                    there = data[w.name][tuple(slice(x, x + n) for x, n in zip(at, lens))]
+                    got.as_strided(lens, stride, offset).copy_(there)
+            assert torch.equal(got, want), (case, seed, device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("of", [lambda t: torch.tensor([1.0] * 4, device=t.device), lambda t: torch.cat([t[:2], t.new_tensor([1.0, 2.0])])])
+def test_constants_that_would_be_lost_are_refused(of, device):
+    """PyTorch makes these on meta without asking us, so that their values are nowhere."""
+    p = torch.zeros(4, device=device)
 
     def load(weights):
         for _, t in weights:
-            own = t.clone()
-            own[2:] = value
-            p.copy_(own)
+            p.copy_(of(t))
 
-    with pytest.raises(weft.UnsupportedError, match=r"t: .*test_record.py:\d+ \(load\): constants are written into a copy of it"):
+    with pytest.raises(weft.UnsupportedError, match=r"record: p: .*test_record.py:\d+ \(.*\): values are copied that are nowhere"):
+        weft.torch.record(load, {"t": ((4,), "f32")}, into={"p": p})
+
+
+def test_arithmetic_with_constants_on_meta_is_refused():
+    p = torch.zeros(4, device="meta")
+
+    def load(weights):
+        p.fill_(2)
+        p.mul_(2)
+
+    with pytest.raises(weft.UnsupportedError, match=r"record: p: .*test_record.py:\d+ \(load\): mul_ is no copy"):
         weft.torch.record(load, {"t": ((4,), "f32")}, into={"p": p})
 
 
