@@ -2,11 +2,14 @@
 #include "base/heap.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/defaults.h"
+#include "foresee/parts.h"
+#include "foresee/together.h"
 
 /* A node that is under way. */
 struct flow {
@@ -34,19 +37,44 @@ struct rank_state {
     bool busy;
 };
 
-struct sim {
+/* What a part has come to. */
+struct ending {
+    double total, moved;
+    uint32_t last;
+};
+
+/* What all parts have together. Each of them touches what belongs to its own nodes, channels and ranks. */
+struct all {
     const struct graph *g;
-    struct events *out;
-    struct fair *fair;
+    struct events_span *span;
     struct channel_state *channels;
     struct rank_state *ranks;
     uint32_t *waits, *after;
+    bool *slack; /* links that are never full, whatever the flows, and need not be looked at */
+    struct parts parts;
+    struct ending *endings; /* of each part */
+    double window;          /* the least, while many flows are under way */
+    bool copies;            /* parts that are like another one are looked at, not the others */
+    atomic_size_t next;     /* part */
+    atomic_bool failed;
+};
+
+#define BLOCK 4096 /* bytes, about, of flows that are made together */
+
+/* One part after the other, by one thread. */
+struct sim {
+    const struct graph *g;
+    struct all *all;
+    struct fair *fair;
+    struct ending out;
     VEC(struct fair_flow *) flows; /* each is a member of a struct flow */
     VEC(double) ends;              /* when each of them ends, if nothing changes before */
-    VEC(struct flow *) spare, over;
-    bool *slack; /* links that are never full, whatever the flows, and need not be looked at */
+    VEC(struct flow *) over;
+    VEC(struct flow *) spare[FAIR_USES + 1]; /* by the links that they have room for */
+    size_t made[FAIR_USES + 1];              /* of them, so that there is room for all among the spare ones */
+    VEC(char *) blocks;                      /* in which the flows are */
     VEC(struct arrival) heap;
-    double now, window; /* window: the least, while many flows are under way */
+    double now;
     bool changed, failed;
 };
 
@@ -76,26 +104,43 @@ static struct arrival pop_arrival(struct sim *s)
 
 /* ---- starting and ending ---- */
 
+/* A flow with room for `uses` links, or NULL. Most have few, and there can be tens of millions. */
+static struct flow *new_flow(struct sim *s, int uses)
+{
+    if (!s->spare[uses].n) {
+        size_t align = _Alignof(struct flow), size = offsetof(struct flow, fair) + offsetof(struct fair_flow, use);
+        size = (size + (size_t)uses * sizeof(struct fair_use) + align - 1) / align * align;
+        size_t n = BLOCK / size;
+        char **block = vec_push(&s->blocks);
+        if (!block || !vec_room(&s->spare[uses], s->made[uses] + n) || !(*block = malloc(n * size))) {
+            s->blocks.n -= block != NULL;
+            return NULL;
+        }
+        s->made[uses] += n;
+        while (n-- > 0)
+            s->spare[uses].v[s->spare[uses].n++] = (struct flow *)(void *)(*block + n * size);
+    }
+    return s->spare[uses].v[--s->spare[uses].n];
+}
+
 static void start(struct sim *s, uint32_t node, uint32_t cause)
 {
-    struct flow *f = s->spare.n ? s->spare.v[--s->spare.n] : malloc(sizeof *f);
+    const struct graph_node *n = &s->g->nodes.v[node];
+    struct fair_use use[FAIR_USES];
+    int uses = parts_uses(&s->all->parts, node, use);
+    struct flow *f = new_flow(s, uses);
     if (!f || !vec_room(&s->flows, 1) || !vec_room(&s->ends, 1)) {
-        free(f);
         s->failed = true;
         return;
     }
-    const struct graph_node *n = &s->g->nodes.v[node];
     f->node = node;
     f->left = n->load.bytes > 0 ? n->load.bytes : 1;
     f->rate = 0;
-    int uses = links_uses(s->g->links, &n->load, f->fair.use);
-    f->fair.uses = 0;
-    for (int k = 0; k < uses; k++)
-        if (!s->slack[f->fair.use[k].link])
-            f->fair.use[f->fair.uses++] = f->fair.use[k];
+    f->fair.uses = uses;
+    memcpy(f->fair.use, use, (size_t)uses * sizeof *use);
     s->flows.v[s->flows.n++] = &f->fair;
     s->ends.v[s->ends.n++] = INFINITY;
-    struct events_span *x = &s->out->span[node];
+    struct events_span *x = &s->all->span[node];
     x->start = s->now;
     x->cause = cause;
     s->changed = true;
@@ -103,8 +148,8 @@ static void start(struct sim *s, uint32_t node, uint32_t cause)
 
 static void start_channel(struct sim *s, uint32_t channel, uint32_t cause)
 {
-    struct channel_state *c = &s->channels[channel];
-    if (c->busy || c->next == GRAPH_NONE || s->waits[c->next])
+    struct channel_state *c = &s->all->channels[channel];
+    if (c->busy || c->next == GRAPH_NONE || s->all->waits[c->next])
         return;
     if (s->g->nodes.v[c->next].slots && c->sent - c->arrived >= DEFAULTS_CHANNEL_BUCKETS)
         return;
@@ -114,11 +159,11 @@ static void start_channel(struct sim *s, uint32_t channel, uint32_t cause)
 
 static void start_rank(struct sim *s, int rank, uint32_t cause)
 {
-    struct rank_state *r = &s->ranks[rank];
+    struct rank_state *r = &s->all->ranks[rank];
     if (r->busy || r->head == GRAPH_NONE)
         return;
     uint32_t node = r->head;
-    r->head = s->after[node];
+    r->head = s->all->after[node];
     r->busy = true;
     start(s, node, cause);
 }
@@ -127,17 +172,17 @@ static void start_rank(struct sim *s, int rank, uint32_t cause)
 static void ready(struct sim *s, uint32_t node, uint32_t cause)
 {
     const struct graph_node *n = &s->g->nodes.v[node];
-    s->out->span[node].ready = s->now;
+    s->all->span[node].ready = s->now;
     if (n->channel != GRAPH_NONE) {
         start_channel(s, n->channel, cause);
         return;
     }
-    struct rank_state *r = &s->ranks[n->load.from];
-    s->after[node] = GRAPH_NONE;
+    struct rank_state *r = &s->all->ranks[n->load.from];
+    s->all->after[node] = GRAPH_NONE;
     if (r->head == GRAPH_NONE)
         r->head = node;
     else
-        s->after[r->tail] = node;
+        s->all->after[r->tail] = node;
     r->tail = node;
     start_rank(s, n->load.from, cause);
 }
@@ -145,25 +190,25 @@ static void ready(struct sim *s, uint32_t node, uint32_t cause)
 static void end_flow(struct sim *s, struct flow *f, double at)
 {
     const struct graph_node *n = &s->g->nodes.v[f->node];
-    struct events_span *x = &s->out->span[f->node];
+    struct events_span *x = &s->all->span[f->node];
     double there = at + links_latency(s->g->links, n->load.from, n->load.to);
     x->end = at;
     x->narrow = f->fair.narrow;
     x->sharers = x->narrow == FAIR_NONE ? 0 : fair_sharers(s->fair, x->narrow);
     push_arrival(s, there, f->node);
-    if (there > s->out->total) {
-        s->out->total = there;
-        s->out->last = f->node;
+    if (there > s->out.total) {
+        s->out.total = there;
+        s->out.last = f->node;
     }
     if (n->channel != GRAPH_NONE) {
-        struct channel_state *c = &s->channels[n->channel];
-        s->out->moved += n->load.bytes;
+        struct channel_state *c = &s->all->channels[n->channel];
+        s->out.moved += n->load.bytes;
         c->busy = false;
         c->sent++;
         c->next = n->next;
         start_channel(s, n->channel, f->node);
     } else {
-        s->ranks[n->load.from].busy = false;
+        s->all->ranks[n->load.from].busy = false;
         start_rank(s, n->load.from, f->node);
     }
     s->changed = true;
@@ -173,10 +218,10 @@ static void arrive(struct sim *s, uint32_t node)
 {
     const struct graph *g = s->g;
     for (uint32_t i = g->first[node]; i < g->first[node + 1]; i++)
-        if (--s->waits[g->edges.v[i].to] == 0)
+        if (--s->all->waits[g->edges.v[i].to] == 0)
             ready(s, g->edges.v[i].to, node);
     if (g->nodes.v[node].channel != GRAPH_NONE) {
-        s->channels[g->nodes.v[node].channel].arrived++;
+        s->all->channels[g->nodes.v[node].channel].arrived++;
         start_channel(s, g->nodes.v[node].channel, node);
     }
 }
@@ -212,6 +257,12 @@ static double next_time(const struct sim *s)
     return next;
 }
 
+static void give_flow(struct sim *s, struct flow *f)
+{
+    int uses = f->fair.uses;
+    s->spare[uses].v[s->spare[uses].n++] = f;
+}
+
 /* Lets all flows run until `to`, and ends those that are over within `reach` of the next event. */
 static void advance(struct sim *s, double next, double reach)
 {
@@ -222,7 +273,7 @@ static void advance(struct sim *s, double next, double reach)
     size_t kept = 0, n = s->flows.n;
     bool window = reach > next * (1 + 1e-8) + 1e-3;
     s->over.n = 0;
-    if (!vec_room(&s->over, n) || !vec_room(&s->spare, n)) {
+    if (!vec_room(&s->over, n)) {
         s->failed = true;
         return;
     }
@@ -241,7 +292,7 @@ static void advance(struct sim *s, double next, double reach)
     s->now = to;
     for (size_t i = 0; i < s->over.n; i++) {
         end_flow(s, s->over.v[i], s->over.v[i]->left);
-        s->spare.v[s->spare.n++] = s->over.v[i];
+        give_flow(s, s->over.v[i]);
     }
     while (s->heap.n && s->heap.v[0].at <= s->now)
         arrive(s, pop_arrival(s).node);
@@ -260,7 +311,7 @@ static double taken(const struct fair_use *use, int uses, uint32_t link)
 
 /* A rank's core, or its device's memory, is never full if its ports and NICs cannot carry enough messages for that.
  * Most cores are such links where NICs move data by themselves: rates are computed in half the time without them. */
-static bool find_slack(struct sim *s)
+static bool find_slack(struct all *s)
 {
     enum { OWN = 2, CARRIERS = 4 };
     static const enum links_kind own[OWN] = {LINKS_CORE, LINKS_MEMORY};
@@ -300,37 +351,43 @@ static bool find_slack(struct sim *s)
     return true;
 }
 
+/* ---- parts ---- */
+
 /* Starts what waits for nothing, sender by sender: flows that share a NIC lie side by side then, which is what sharing
  * out the rates goes through. */
-static void start_all(struct sim *s)
+static void start_all(struct sim *s, size_t part)
 {
     const struct graph *g = s->g;
-    size_t ranks = (size_t)g->links->world, *at = calloc(ranks + 2, sizeof *at);
-    uint32_t *order = malloc((g->nodes.n + 1) * sizeof *order);
+    const struct parts *p = &s->all->parts;
+    size_t ranks = parts_ranks(p, part), n = parts_size(p, part), *at = calloc(ranks + 2, sizeof *at);
+    uint32_t *order = malloc((n + 1) * sizeof *order);
     s->failed = !at || !order;
-    for (size_t i = 0; i < g->nodes.n && !s->failed; i++)
-        at[g->nodes.v[i].load.from + 2]++;
+    for (size_t k = 0; k < n && !s->failed; k++)
+        at[parts_rank(p, g->nodes.v[parts_node(p, part, k)].load.from) + 2]++;
     for (size_t r = 2; r < ranks + 2 && !s->failed; r++)
         at[r] += at[r - 1];
-    for (size_t i = 0; i < g->nodes.n && !s->failed; i++)
-        order[at[g->nodes.v[i].load.from + 1]++] = (uint32_t)i;
-    for (size_t k = 0; k < g->nodes.n && !s->failed; k++) {
+    for (size_t k = 0; k < n && !s->failed; k++) {
+        uint32_t i = parts_node(p, part, k);
+        order[at[parts_rank(p, g->nodes.v[i].load.from) + 1]++] = i;
+    }
+    for (size_t k = 0; k < n && !s->failed; k++) {
         uint32_t i = order[k], channel = g->nodes.v[i].channel;
-        if (!s->waits[i] && channel == GRAPH_NONE)
+        if (!s->all->waits[i] && channel == GRAPH_NONE)
             ready(s, i, GRAPH_NONE);
-        else if (!s->waits[i] && s->channels[channel].next == i)
+        else if (!s->all->waits[i] && s->all->channels[channel].next == i)
             start_channel(s, channel, GRAPH_NONE);
     }
     free(at);
     free(order);
 }
 
-static void run(struct sim *s)
+static void run(struct sim *s, size_t part)
 {
-    start_all(s);
+    s->out = (struct ending){.last = GRAPH_NONE};
+    s->now = 0;
+    start_all(s, part);
     while ((s->flows.n || s->heap.n) && !s->failed) {
         if (s->changed && s->flows.n) {
-            s->out->solved++;
             if (fair_solve(s->fair, s->g->links->cap, s->flows.v, s->flows.n)) {
                 s->failed = true;
                 return;
@@ -342,77 +399,144 @@ static void run(struct sim *s)
         /* What ends at nearly the same time ends together. */
         double reach = next * (1 + 1e-9) + 1e-4;
         if (s->flows.n > EVENTS_EXACT)
-            reach = fmax(reach, next + fmax(next * EVENTS_GRAIN, s->window));
+            reach = fmax(reach, next + fmax(next * EVENTS_GRAIN, s->all->window));
         advance(s, next, reach);
     }
+    s->all->endings[part] = s->out;
 }
 
-static int left_over(const struct sim *s, struct failure *why)
+static uint32_t moved_node(const struct parts *p, size_t to, uint32_t node)
 {
-    for (size_t i = 0; i < s->g->nodes.n; i++) {
-        const struct graph_node *n = &s->g->nodes.v[i];
-        if ((n->channel == GRAPH_NONE || n->ends) && s->out->span[i].end < 0)
+    return node == GRAPH_NONE ? node : parts_node(p, to, p->local[node]);
+}
+
+/* Part `to` takes the course of part `from`, which is equal. */
+static void copy_part(struct all *a, size_t from, size_t to)
+{
+    const struct parts *p = &a->parts;
+    for (size_t k = 0; k < parts_size(p, to); k++) {
+        struct events_span x = a->span[parts_node(p, from, k)];
+        x.cause = moved_node(p, to, x.cause);
+        x.narrow = x.narrow == FAIR_NONE ? x.narrow : p->links[p->first_link[to] + p->link[x.narrow]];
+        a->span[parts_node(p, to, k)] = x;
+    }
+    a->endings[to] = a->endings[from];
+    a->endings[to].last = moved_node(p, to, a->endings[from].last);
+}
+
+static void look_at_parts(void *arg, int worker)
+{
+    (void)worker;
+    struct all *a = arg;
+    struct sim s = {.g = a->g, .all = a, .fair = fair_new(links_count(a->g->links))};
+    s.failed = !s.fair;
+    for (size_t i; !s.failed && (i = atomic_fetch_add_explicit(&a->next, 1, memory_order_relaxed)) < a->parts.n;) {
+        size_t like = a->parts.like ? a->parts.like[i] : i;
+        if ((like != i) != a->copies)
+            continue;
+        if (like != i && parts_equal(&a->parts, like, i))
+            copy_part(a, like, i);
+        else
+            run(&s, i);
+    }
+    if (s.failed)
+        atomic_store_explicit(&a->failed, true, memory_order_relaxed);
+    for (size_t i = 0; i < s.blocks.n; i++)
+        free(s.blocks.v[i]);
+    for (int k = 0; k <= FAIR_USES; k++)
+        free(s.spare[k].v);
+    free(s.blocks.v);
+    free(s.flows.v);
+    free(s.ends.v);
+    free(s.over.v);
+    free(s.heap.v);
+    fair_free(s.fair);
+}
+
+/* ---- the whole ---- */
+
+static int left_over(const struct all *a, struct failure *why)
+{
+    for (size_t i = 0; i < a->g->nodes.n; i++) {
+        const struct graph_node *n = &a->g->nodes.v[i];
+        if ((n->channel == GRAPH_NONE || n->ends) && a->span[i].end < 0)
             return failure_set(why, CLI_WRONG, "the plans wait in a circle: a step of rank %d never starts",
                                n->load.from);
     }
     return CLI_OK;
 }
 
-static bool open_sim(struct sim *s)
+static bool open_all(struct all *a, bool whole)
 {
-    const struct graph *g = s->g;
+    const struct graph *g = a->g;
     size_t ranks = (size_t)g->links->world, n = g->nodes.n;
-    s->fair = fair_new(links_count(g->links));
-    s->channels = calloc(g->channels.n + 1, sizeof *s->channels);
-    s->ranks = calloc(ranks + 1, sizeof *s->ranks);
-    s->waits = calloc(n + 1, sizeof *s->waits);
-    s->after = calloc(n + 1, sizeof *s->after);
-    s->out->span = calloc(n + 1, sizeof *s->out->span);
-    if (!s->fair || !s->channels || !s->ranks || !s->waits || !s->after || !s->out->span)
+    a->channels = calloc(g->channels.n + 1, sizeof *a->channels);
+    a->ranks = calloc(ranks + 1, sizeof *a->ranks);
+    a->waits = calloc(n + 1, sizeof *a->waits);
+    a->after = calloc(n + 1, sizeof *a->after);
+    a->span = calloc(n + 1, sizeof *a->span);
+    if (!a->channels || !a->ranks || !a->waits || !a->after || !a->span || !find_slack(a) ||
+        parts_open(&a->parts, g, a->slack, whole))
         return false;
-    if (!find_slack(s))
-        return false;
+    a->endings = calloc(a->parts.n + 1, sizeof *a->endings);
     uint32_t link;
-    s->window = graph_bound(g, &link) * EVENTS_LEAST;
+    a->window = graph_bound(g, &link) * EVENTS_LEAST;
     for (size_t i = 0; i < g->channels.n; i++)
-        s->channels[i].next = g->channels.v[i].head;
+        a->channels[i].next = g->channels.v[i].head;
     for (size_t r = 0; r < ranks; r++)
-        s->ranks[r].head = s->ranks[r].tail = GRAPH_NONE;
+        a->ranks[r].head = a->ranks[r].tail = GRAPH_NONE;
     for (size_t i = 0; i < n; i++) {
-        s->waits[i] = g->nodes.v[i].waits;
-        s->out->span[i] = (struct events_span){.end = -1, .cause = GRAPH_NONE, .narrow = FAIR_NONE};
+        a->waits[i] = g->nodes.v[i].waits;
+        a->span[i] = (struct events_span){.end = -1, .cause = GRAPH_NONE, .narrow = FAIR_NONE};
     }
-    return true;
+    return a->endings != NULL;
 }
 
-int events_run(struct events *e, const struct graph *g, struct failure *why)
+static void run_all(struct all *a, int workers)
 {
-    *e = (struct events){.last = GRAPH_NONE};
-    struct sim s = {.g = g, .out = e};
+    int most = (size_t)workers < a->parts.n ? workers : (int)a->parts.n;
+    for (int pass = 0; pass < 2; pass++) {
+        a->copies = pass == 1;
+        atomic_store_explicit(&a->next, 0, memory_order_relaxed);
+        if (pass == 0 || a->parts.like)
+            together_do(most, look_at_parts, a);
+    }
+}
+
+/* The first of those that end last is the last one. */
+static void sum_up(const struct all *a, struct events *e)
+{
+    for (size_t i = 0; a->endings && i < a->parts.n; i++) {
+        e->moved += a->endings[i].moved;
+        if (a->endings[i].total > e->total) {
+            e->total = a->endings[i].total;
+            e->last = a->endings[i].last;
+        }
+    }
+    e->span = a->span;
+}
+
+int events_run(struct events *e, const struct graph *g, const struct events_how *how, struct failure *why)
+{
+    struct all a = {.g = g};
     int code = CLI_OK;
-    if (open_sim(&s))
-        run(&s);
-    else
-        s.failed = true;
-    if (s.failed)
+    *e = (struct events){.last = GRAPH_NONE};
+    bool failed = !open_all(&a, how && how->whole);
+    if (!failed)
+        run_all(&a, how && how->workers ? how->workers : together_here());
+    failed |= atomic_load_explicit(&a.failed, memory_order_relaxed); /* all threads have ended */
+    if (failed)
         code = failure_set(why, CLI_WRONG, "not enough memory to simulate %d ranks", g->links->world);
     else
-        code = left_over(&s, why);
-    for (size_t i = 0; i < s.flows.n; i++)
-        free(flow_of(s.flows.v[i]));
-    for (size_t i = 0; i < s.spare.n; i++)
-        free(s.spare.v[i]);
-    free(s.flows.v);
-    free(s.ends.v);
-    free(s.over.v);
-    free(s.slack);
-    free(s.spare.v);
-    free(s.heap.v);
-    free(s.channels);
-    free(s.ranks);
-    free(s.waits);
-    free(s.after);
-    fair_free(s.fair);
+        code = left_over(&a, why);
+    sum_up(&a, e);
+    parts_free(&a.parts);
+    free(a.endings);
+    free(a.slack);
+    free(a.channels);
+    free(a.ranks);
+    free(a.waits);
+    free(a.after);
     if (code)
         events_free(e);
     return code;

@@ -6,9 +6,12 @@
  * messages that go through staging slots are on their way in a channel. A rank does one copy or fold at a time, in the
  * order in which they can begin.
  *
- * While many flows are under way, rates are not computed anew after each of them ends, but once for all that end within
- * a short window (EVENTS_GRAIN of the time so far, and at least EVENTS_LEAST of the lower bound). What the ended ones
- * leave stays unused until then, so the result is a schedule that the links can carry, at most that much longer. */
+ * Parts of the graph that share nothing are simulated one by one (parts.h), by several threads.
+ *
+ * While many flows of a part are under way, rates are not computed anew after each of them ends, but once for all that
+ * end within a short window (EVENTS_GRAIN of the time so far, and at least EVENTS_LEAST of the lower bound). What the
+ * ended ones leave stays unused until then, so the result is a schedule that the links can carry, at most that much
+ * longer. */
 #ifndef WEFT_FORESEE_EVENTS_H
 #define WEFT_FORESEE_EVENTS_H
 #include "foresee/graph.h"
@@ -31,10 +34,14 @@ struct events {
     double total;             /* nanoseconds until everything is done */
     double moved;             /* bytes of all messages that were carried */
     uint32_t last;            /* the node that was done last, or GRAPH_NONE */
-    size_t solved;            /* how often rates were computed */
 };
 
-int events_run(struct events *e, const struct graph *g, struct failure *why);
+struct events_how {
+    int workers; /* threads; 0: as many as can run at the same time here. The result is the same */
+    bool whole;  /* parts of the graph that share nothing are simulated together: for tests */
+};
+
+int events_run(struct events *e, const struct graph *g, const struct events_how *how, struct failure *why);
 void events_free(struct events *e);
 /* The nodes that made it as long as it is, from first to last. Returns how many; `out` has room for `cap`, and gets the
  * last ones if there are more. */

@@ -42,10 +42,15 @@ void graph_free(struct graph *g)
 
 /* ---- channels ---- */
 
-static size_t slot_of(const struct graph *g, int from, int to)
+static size_t home_of(const struct graph *g, int from, int to)
 {
     uint64_t h = ((uint64_t)(uint32_t)from << 32 | (uint32_t)to) * 0x9e3779b97f4a7c15u;
-    size_t i = (size_t)(h >> 20) & (g->table_size - 1);
+    return (size_t)(h >> 20) & (g->table_size - 1);
+}
+
+static size_t slot_of(const struct graph *g, int from, int to)
+{
+    size_t i = home_of(g, from, to);
     while (g->table[i] != GRAPH_NONE &&
            (g->channels.v[g->table[i]].from != from || g->channels.v[g->table[i]].to != to))
         i = (i + 1) & (g->table_size - 1);
@@ -303,12 +308,32 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     return CLI_OK;
 }
 
+#define AHEAD 8 /* steps */
+
+/* At step i: fetches the channel of a message that comes soon. Large worlds have more of them than caches hold. */
+static void fetch_ahead(const struct graph *g, const weft_plan *p, size_t i)
+{
+    for (int second = 0; second < 2; second++) {
+        size_t k = i + (second ? AHEAD : 2 * AHEAD);
+        const struct plan_step *st = k < p->nsteps ? &p->steps[k] : NULL;
+        if (!st || (st->kind != PLAN_SEND && st->kind != PLAN_RECV))
+            continue;
+        bool sends = st->kind == PLAN_SEND;
+        const uint32_t *slot = &g->table[home_of(g, sends ? p->rank : st->peer, sends ? st->peer : p->rank)];
+        if (!second)
+            __builtin_prefetch(slot);
+        else if (*slot != GRAPH_NONE)
+            __builtin_prefetch(&g->channels.v[*slot]);
+    }
+}
+
 static int add_round(struct graph *g, const struct adding *a, struct failure *why)
 {
     const weft_plan *p = a->p;
     int code = CLI_OK;
     for (size_t i = 0; i < p->nsteps && !code; i++) {
         const struct plan_step *st = &p->steps[i];
+        fetch_ahead(g, p, i);
         if (st->kind == PLAN_SEND || st->kind == PLAN_RECV)
             code = add_message(g, a, st, a->use[i], &a->node[i], why);
         else
@@ -414,6 +439,8 @@ int graph_close(struct graph *g, struct failure *why)
                                c->to, c->from);
         join(g, &g->channels.v[i]);
     }
+    free(g->table);
+    g->table = NULL;
     g->first = calloc(g->nodes.n + 2, sizeof *g->first);
     g->busy = calloc(links_count(g->links) + 1, sizeof *g->busy);
     struct graph_edge *sorted = malloc((g->edges.n + 1) * sizeof *sorted);

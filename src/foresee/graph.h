@@ -47,7 +47,7 @@ struct graph {
     VEC(struct graph_channel) channels;
     VEC(struct graph_edge) edges;
     uint32_t *first; /* after graph_close: edges first[i] to first[i + 1] - 1 lead from node i */
-    uint32_t *table; /* of channels, by their ends */
+    uint32_t *table; /* of channels, by their ends; until graph_close */
     size_t table_size;
     uint32_t *aside;  /* for each rank: the node of its copies that wait for nothing, or GRAPH_NONE */
     bool *only_sends; /* ranks whose messages are joined as they are received; all false at first */

@@ -3,11 +3,11 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "foresee/together.h"
 #include "plan/plan.h"
 #include "tool/progress_line.h"
 
@@ -334,7 +334,6 @@ static int rounds_of(const struct scene *s, const struct links *l, const weft_lo
 /* ---- plans, by threads that lower ahead of what is added ---- */
 
 #define AHEAD 16 /* plans */
-#define MOST_THREADS 8
 
 struct lowered {
     weft_plan *plan;
@@ -389,18 +388,11 @@ static struct lowered take_lowered(struct lowering *l, int i)
     return one;
 }
 
-static int threads_here(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
-}
-
 /* Adds the plans of all ranks, in this order. */
 static int add_all(struct lowering *l, bool quiet, const int *times, int rounds, struct graph *g, struct failure *why)
 {
-    pthread_t threads[MOST_THREADS];
-    int n = 0, code = CLI_OK, most = threads_here();
+    pthread_t threads[TOGETHER_MOST];
+    int n = 0, code = CLI_OK, most = together_here();
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     while (n < most && !pthread_create(&threads[n], NULL, lower_ahead, l))
@@ -534,7 +526,7 @@ int scene_simulate(const struct scene *s, const struct scene_how *how, struct sc
 {
     int code = scene_lower(s, how, out, why);
     if (!code)
-        code = events_run(&out->events, &out->graph, why);
+        code = events_run(&out->events, &out->graph, NULL, why);
     if (code)
         scene_run_free(out);
     return code;

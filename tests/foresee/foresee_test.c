@@ -48,7 +48,7 @@ static void simulate(struct run *x, const char *algorithm, int64_t bucket)
     if (links_open(&x->links, &x->m, world, NULL, &why) || graph_open(&x->graph, &x->links, &why))
         fail_msg("%s", why.text);
     lower_all(x, &opts);
-    if (graph_close(&x->graph, &why) || events_run(&x->events, &x->graph, &why))
+    if (graph_close(&x->graph, &why) || events_run(&x->events, &x->graph, NULL, &why))
         fail_msg("%s", why.text);
 }
 
