@@ -142,7 +142,7 @@ struct end {
     double copied; /* by who copies it: the mean of what is read and written, which differ in a cast */
     double pieces; /* contiguous ones, in its buffers */
     int parts;
-    double times; /* how often it counts, for local work */
+    double times; /* how often it counts */
     bool casts;
 };
 
@@ -246,6 +246,12 @@ static bool ends_fit(struct graph_channel *c, const struct graph_node *n, double
     return c->sent_in <= n->joined || fabs(c->sent_bytes - n->load.bytes) <= 1e-9 * n->load.bytes;
 }
 
+/* Tensors that count several times fill buckets. With a bucket of 1 each chunk is one message. */
+static double messages_of(const struct adding *a, const struct end *e)
+{
+    return !a->times ? 1 : a->p->bucket == 1 ? e->times : e->bytes / (double)a->p->bucket;
+}
+
 static int add_message(struct graph *g, const struct adding *a, const struct plan_step *st, uint8_t use, uint32_t *out,
                        struct failure *why)
 {
@@ -261,7 +267,7 @@ static int add_message(struct graph *g, const struct adding *a, const struct pla
         return no_memory(why);
     struct graph_node *n = &g->nodes.v[i];
     struct graph_channel *c = &g->channels.v[n->channel];
-    double messages = a->times ? e.bytes / (double)p->bucket : 1; /* tensors that count several times fill buckets */
+    double messages = messages_of(a, &e);
     if (n->ends & (sends ? GRAPH_RECEIVED : GRAPH_SENT)) {
         if (!ends_fit(c, n, e.bytes, sends))
             return failure_set(why, CLI_WRONG, "ranks %d and %d have different plans: a message has %.0f or %.0f bytes",

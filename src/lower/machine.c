@@ -17,6 +17,22 @@ int machine_host(const weft_machine *m, int rank)
     return m->host ? m->host[rank] : m->ranks_per_host > 0 ? rank / m->ranks_per_host : 0;
 }
 
+int machine_link(const weft_machine *m, int rank)
+{
+    int64_t before = 0, all = 0;
+    if (m->links == 1)
+        return 0;
+    if (m->ranks_per_host > 0) {
+        before = rank % m->ranks_per_host;
+        all = m->ranks_per_host;
+    }
+    for (int r = 0; m->host && r < m->ranks; r++) {
+        before += r < rank && m->host[r] == m->host[rank];
+        all += m->host[r] == m->host[rank];
+    }
+    return all ? (int)(before * m->links / all) : 0;
+}
+
 bool machine_hand_on(const weft_machine *m, int64_t bytes, int64_t takers)
 {
     return wide_mul(takers - 1, 500 + (wide)bytes * 1000 / m->bytes_per_us) > 300 + takers * 100;

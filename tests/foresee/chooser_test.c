@@ -133,8 +133,77 @@ static void the_chosen_algorithm_is_often_nearly_the_best(void **state)
         fail_msg("%d of %d cases", good, cases);
 }
 
+/* What rank 0's plan chooses. */
+static const char *choice_of(const struct drawn *d, int64_t bucket, const int *host)
+{
+    weft_plan *p = NULL;
+    weft_stats stats = WEFT_STATS_INIT;
+    weft_machine m = machine_file_lower(&d->how.machine);
+    if (host) {
+        m.ranks_per_host = 0;
+        m.ranks = d->scene.world;
+        m.host = host;
+    }
+    weft_lower_opts o = {.size = sizeof o, .bucket = bucket, .world = d->scene.world, .machine = &m};
+    if (weft_lower(d->scene.moves.v, 1, 0, &o, &p) || weft_plan_stats(p, &stats))
+        fail_msg("%s -> %s: %s", d->src, d->dst, weft_errmsg());
+    const char *algorithm = stats.algorithm;
+    weft_plan_free(p);
+    return algorithm;
+}
+
+static struct drawn draw_any(int64_t n)
+{
+    struct random r = random_of(92, n);
+    struct drawn d = {.how = {.quiet = true}};
+    struct failure why;
+    draw_machine(&r, &d.how.machine);
+    draw_pair(&r, &d);
+    d.how.machine.nics = random_in(&r, 1, d.how.machine.ranks_per_host);
+    if (scene_add(&d.scene, d.src, d.dst, &why))
+        fail_msg("%s", why.text);
+    return d;
+}
+
+/* With a bucket of 1 each chunk is one message, as it is with a bucket that is larger than all of them. */
+static void chunks_that_are_one_message_each_cost_one(void **state)
+{
+    (void)state;
+    for (int64_t n = 0; suite_seed(&n, 0, 300); n++) {
+        struct drawn d = draw_any(n);
+        const char *one = choice_of(&d, 1, NULL), *large = choice_of(&d, (int64_t)1 << 50, NULL);
+        if (strcmp(one, large))
+            fail_msg("case %d: %s, and %s with a large bucket: %s -> %s", (int)n, one, large, d.src, d.dst);
+        scene_free(&d.scene);
+    }
+}
+
+/* A table of hosts that says the same as ranks_per_host leads to the same choice, however many links a host has. */
+static void a_table_of_hosts_chooses_as_ranks_per_host(void **state)
+{
+    (void)state;
+    for (int64_t n = 0; suite_seed(&n, 0, 300); n++) {
+        struct drawn d = draw_any(n);
+        int per = (int)d.how.machine.ranks_per_host, host[64];
+        /* whole hosts: both know how many ranks share the links of the last one */
+        d.scene.world = (d.scene.world + per - 1) / per * per;
+        assert_true(d.scene.world <= 64);
+        for (int r = 0; r < d.scene.world; r++)
+            host[r] = r / per;
+        const char *rows = choice_of(&d, 0, NULL), *table = choice_of(&d, 0, host);
+        if (strcmp(rows, table))
+            fail_msg("case %d: %s, and by a table of hosts %s: %s -> %s, hosts of %d with %d links", (int)n, rows,
+                     table, d.src, d.dst, per, (int)d.how.machine.nics);
+        scene_free(&d.scene);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(the_chosen_algorithm_is_often_nearly_the_best)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_chosen_algorithm_is_often_nearly_the_best),
+        cmocka_unit_test(chunks_that_are_one_message_each_cost_one),
+        cmocka_unit_test(a_table_of_hosts_chooses_as_ranks_per_host),
+    };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -87,6 +87,30 @@ static void tensors_that_are_alike_count_as_often_as_they_occur(void **state)
     free(text);
 }
 
+/* With a bucket of 1 each chunk is one message, also if it counts several times. */
+static void messages_of_tensors_that_are_alike_are_counted_with_a_bucket_of_1(void **state)
+{
+    (void)state;
+    struct failure why;
+    struct scene s[2] = {{.apart = false}, {.apart = true}};
+    struct scene_how how = how_of("plain");
+    struct scene_run r[2];
+    how.bucket = 1;
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(scene_add(&s[k], "f32[512/x,64] @x8", "f32[512,64/x] @x8=8..15", &why), CLI_OK);
+        simulate(&s[k], &how, &r[k]);
+    }
+    assert_int_equal(r[1].graph.messages, 20 * 64);
+    assert_int_equal(r[0].graph.messages, r[1].graph.messages);
+    if (fabs(r[0].events.total / r[1].events.total - 1) > 0.05)
+        fail_msg("joined %.0f ns, apart %.0f ns", r[0].events.total, r[1].events.total);
+    for (int k = 0; k < 2; k++) {
+        scene_run_free(&r[k]);
+        scene_free(&s[k]);
+    }
+}
+
 /* Plans have the scales of a tensor as another one behind it. */
 static void tensors_with_scales_count_as_often_as_they_occur(void **state)
 {
@@ -403,6 +427,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_that_are_alike_count_as_often_as_they_occur),
         cmocka_unit_test(tensors_with_scales_count_as_often_as_they_occur),
+        cmocka_unit_test(messages_of_tensors_that_are_alike_are_counted_with_a_bucket_of_1),
         cmocka_unit_test(joined_tensors_of_unequal_sources_take_as_long_as_apart),
         cmocka_unit_test(joining_early_changes_nothing),
         cmocka_unit_test(wrong_tables_are_refused),

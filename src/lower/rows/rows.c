@@ -285,6 +285,7 @@ static void describe(const struct job *j, const struct recognised *r, int64_t p,
 {
     int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     const weft_layout *many = r->axes || j->src->mesh > 1 ? j->src : j->dst, *one = many == j->src ? j->dst : j->src;
+    int64_t bucket = j->d->bucket == 1 ? INT64_MAX : j->d->bucket; /* 1: each chunk is one message */
     *x = (struct play){.kind = r->kind,
                        .members = p,
                        .bytes = min64(bytes, ((int64_t)1 << 50) / p),
@@ -295,9 +296,9 @@ static void describe(const struct job *j, const struct recognised *r, int64_t p,
                        .run_from = INT64_MAX,
                        .run_to = INT64_MAX};
     if (r->axes && !machine_hosts(j->machine, j->d->world) && play_alike(x, many->mesh)) {
-        stages_open_alike(s, j->machine, j->d->bucket, many, r->axes, p);
+        stages_open_alike(s, j->machine, bucket, many, r->axes, p);
     } else {
-        stages_open(s, j->machine, j->d->bucket, many, r->axes, mesh_rank(one, 0));
+        stages_open(s, j->machine, bucket, many, r->axes, mesh_rank(one, 0));
         x->hosts = hosts_of(s, p);
     }
     if (!strcmp(r->kind, "all_to_all")) {

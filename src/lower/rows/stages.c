@@ -14,7 +14,6 @@ void stages_open(struct stages *s, const weft_machine *m, int64_t bucket, const 
     int64_t at = axes ? -1 : mesh_index(mesh, root), all = mesh->mesh + (!axes && at < 0);
     *s = (struct stages){.m = m, .mesh = mesh, .axes = axes, .bucket = bucket, .n = (int)min64(all, STAGES_RANKS)};
     s->run_from = s->run_to = INT64_MAX;
-    int per = m->ranks_per_host;
     for (int i = 0; i < s->n; i++) {
         struct stages_rank *x = &s->rank[i];
         int64_t index = axes ? i : i - (at < 0 || i - 1 < at);
@@ -24,16 +23,15 @@ void stages_open(struct stages *s, const weft_machine *m, int64_t bucket, const 
         x->group = axes ? i - axes_offset(mesh, axes, x->number) : 0;
         x->first = x->link = i;
         x->mates = x->here = 1;
-        x->slot = per ? rank % per : 0;
+        x->way = machine_link(m, rank);
         for (int k = i - 1; k >= 0; k--) {
             struct stages_rank *y = &s->rank[k];
             if (y->host != x->host)
                 continue;
-            x->slot += !per;
             x->here++;
             y->here++;
             x->first = y->first;
-            if (per ? (int64_t)y->slot * m->links / per == (int64_t)x->slot * m->links / per : m->links == 1)
+            if (y->way == x->way)
                 x->link = y->link;
             if (y->group == x->group) {
                 x->mates++;

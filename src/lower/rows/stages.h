@@ -18,7 +18,7 @@ struct stages_load {
 };
 
 struct stages_rank {
-    int host, slot;      /* slot: which of its host's ranks it is */
+    int host, way;       /* way: which of its host's links it uses */
     int first, link;     /* places of the first rank on its host, and of the first that uses the same link */
     int64_t group;       /* place of its group's member 0 */
     int64_t number;      /* in its group */
