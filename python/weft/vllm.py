@@ -23,7 +23,7 @@ from . import _dtypes
 from ._bus import Bus, Publisher, Version, bus
 from ._convert import layout_text, mesh_text
 from ._errors import InvalidError
-from ._layout import layout
+from ._layout import Layout, layout
 
 __all__ = ["Shards", "Trainer", "TrainerInitInfo", "register"]
 
@@ -42,10 +42,13 @@ def register() -> None:
 
 
 class Shards(base.WeightSource):  # type: ignore[misc]
-    """The trainer's tensors as they are: a module, or a function that returns a state dict. DTensors are not gathered."""
+    """The trainer's tensors as they are: a module, or a function that returns a state dict. DTensors are not gathered.
 
-    def __init__(self, of: Any) -> None:
-        self._of = of
+    ``layouts`` has the layouts of all tensors of the checkpoint, if what the function returns does not say them (:class:`weft.megatron.Names`).
+    """
+
+    def __init__(self, of: Any, layouts: Optional[Mapping[str, Layout]] = None) -> None:
+        self._of, self.layouts = of, layouts
 
     def local(self) -> Dict[str, Any]:
         """This rank's tensors by the names of the checkpoint."""
@@ -53,9 +56,13 @@ class Shards(base.WeightSource):  # type: ignore[misc]
         return {str(name): t.detach() for name, t in named}
 
     def metadata(self) -> List[Any]:
+        if self.layouts is not None:
+            return [base.ParamMeta(name, _dtypes.to_torch(which.dtype), which.shape) for name, which in self.layouts.items()]
         return [base.ParamMeta(name, t.dtype, tuple(t.shape)) for name, t in self.local().items()]
 
     def __iter__(self) -> Iterator[Tuple[str, torch.Tensor]]:
+        if self.layouts is not None:
+            raise InvalidError("shards with layouts are not gathered: use the engine weft")
         for name, t in self.local().items():
             yield name, base.materialize_full_tensor(t)
 
@@ -115,7 +122,7 @@ class Trainer(base.TrainerWeightTransferEngine):  # type: ignore[misc]
             ranks = 1 if self._gathers else info.ranks
             self._bus = bus(info.bus, listen=info.listen)
             self._publisher = self._bus.publish(
-                info.set, {name: self._layout(t, ranks) for name, t in now.items()}, dtype=info.dtype,
+                info.set, getattr(self.source, "layouts", None) or {name: self._layout(t, ranks) for name, t in now.items()}, dtype=info.dtype,
                 rank=0 if self._gathers else info.rank, ranks=ranks, run=info.run, keep=info.keep, slow="wait",
             )  # fmt: skip
         self._commit(now)

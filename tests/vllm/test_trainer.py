@@ -47,6 +47,23 @@ def test_rank_0_publishes_a_source_of_whole_tensors(tmp_path):
     sender.shutdown()
 
 
+def test_shards_with_layouts(tmp_path):
+    """As of weft.megatron.Names: one array under two names."""
+    bus, fused = f"file:{tmp_path}/bus", torch.arange(8.0)
+    layouts = {name: weft.boxes("f32", [4], [0], [[0]], [[4]], [offset]) for name, offset in (("gate", 0), ("up", 4))}
+    source = weft.vllm.Shards(lambda: {"gate": fused, "up": fused}, layouts)
+    assert [(m.name, m.dtype, m.shape) for m in source.metadata()] == [("gate", torch.float32, (4,)), ("up", torch.float32, (4,))]
+    with pytest.raises(weft.InvalidError, match="are not gathered"):
+        list(source)
+    info = weft.vllm.TrainerInitInfo(bus=bus, set="policy", rank=0, dtype="bf16")
+    sender = weft.vllm.Trainer.trainer_init(info, client=Client(), source=source)
+    got = {name: torch.zeros(4) for name in layouts}
+    with weft.bus(bus) as reader, reader.subscribe("policy", got, into=got) as sub:
+        sub.swap(sub.fetch(timeout=10))
+    assert got["gate"].tolist() == [0, 1, 2, 3] and got["up"].tolist() == [4, 5, 6, 7]
+    sender.shutdown()
+
+
 def test_a_tensor_that_rank_0_lacks_is_named(tmp_path):
     with pytest.raises(weft.InvalidError, match="none for b: use weft.vllm.Shards"):
         begin(f"file:{tmp_path}/bus", {"a": torch.ones(4), "b": None})
