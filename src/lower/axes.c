@@ -29,6 +29,19 @@ int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number)
     return off;
 }
 
+void axes_next(const weft_layout *l, uint32_t set, struct axes_walk *w)
+{
+    for (int a = l->naxes - 1; a >= 0; a--) {
+        if (!(set & 1u << a))
+            continue;
+        w->offset += l->axis[a].stride;
+        if (++w->coord[a] < l->axis[a].size)
+            return;
+        w->offset -= l->axis[a].size * l->axis[a].stride;
+        w->coord[a] = 0;
+    }
+}
+
 int64_t axes_part(const weft_layout *l, uint32_t set, int64_t index)
 {
     int64_t off = 0;

@@ -9,4 +9,11 @@ int64_t axes_number(const weft_layout *l, uint32_t set, int64_t index);
 int64_t axes_offset(const weft_layout *l, uint32_t set, int64_t number);
 /* The part of a mesh position that comes from these axes. */
 int64_t axes_part(const weft_layout *l, uint32_t set, int64_t index);
+
+/* One number after the other, from 0: `offset` grows by what axes_offset would give, without its divisions. It may
+ * start at any mesh position; the rest starts as zeros. */
+struct axes_walk {
+    int64_t offset, coord[WEFT_MAX_AXES];
+};
+void axes_next(const weft_layout *l, uint32_t set, struct axes_walk *w);
 #endif

@@ -254,5 +254,6 @@ void draft_drop(struct draft *d)
     free(d->names.v);
     free(d->known);
     arena_free(&d->arena);
+    arena_free(&d->sides);
     *d = (struct draft){0};
 }

@@ -52,6 +52,9 @@ struct draft {
     VEC(uint32_t) deps;
     VEC(char) names;
     struct draft_choice chosen[DRAFT_CHOICES];
+    struct walk_side *side; /* the replicas of a destination that were walked last (feed.c); NULL: none */
+    uint32_t side_set;      /* their axes */
+    struct arena sides;     /* its memory */
 };
 
 #define DRAFT_NONE UINT32_MAX

@@ -102,27 +102,34 @@ static bool hand_on(const struct feed *f, int64_t takers)
     return machine_hand_on(f->j->machine, f->length * f->other * (int64_t)weft_dtype_size(f->j->wire), takers);
 }
 
-/* The replicas of one piece, host by host. Kept from pair to pair: mostly one of the two pieces stays the same. */
+/* The replicas of one piece, host by host. Kept from pair to pair: mostly one of the two pieces stays the same. That of
+ * the destination is also kept from tensor to tensor, since most tensors of a model have the same one. */
 struct walk_side {
+    const weft_layout *of;
     int64_t at;      /* mesh position of the piece's replica 0 */
     int64_t n;       /* replicas; 0: nothing was walked yet */
     int64_t *number; /* numbers of the replicas, by host and ascending on each host */
-    /* For each replica: the piece of the source that its rank has, as a mesh position, or -1; NULL for the source's own
-     * side. */
+    int *rank;       /* of each of them */
+    /* For each replica: the piece of the source that its rank has, as a mesh position, or -1; UNKNOWN until somebody
+     * asks. NULL for the source's own side. */
     int64_t *has;
+    bool asked;
+    int64_t most;          /* replicas on a host */
     int64_t hosts, *first; /* replicas first[h] to first[h + 1] - 1 of that order are on one host */
     int *host;             /* the number of that host, ascending */
 };
 
 struct walk {
-    struct walk_side src, dst;
+    struct walk_side src, *dst;
     struct feed_line *line;
     /* Takers on hosts that hold the piece; takers on other hosts, and where each of these hosts starts. */
     int64_t *near, *far, *other_host;
 };
 
+enum { UNKNOWN = -2 };
+
 struct walk_replica {
-    int host;
+    int host, rank;
     int64_t number;
 };
 
@@ -132,24 +139,53 @@ static int by_host(const void *a, const void *b)
     return x->host != y->host ? (x->host < y->host ? -1 : 1) : x->number < y->number ? -1 : x->number > y->number;
 }
 
+static int side_room(struct arena *arena, const weft_layout *of, int64_t replicas, struct walk_side *w)
+{
+    size_t n = (size_t)replicas;
+    w->of = of;
+    w->number = arena_alloc(arena, n * sizeof *w->number);
+    w->rank = arena_alloc(arena, n * sizeof *w->rank);
+    w->first = arena_alloc(arena, (n + 1) * sizeof *w->first);
+    w->host = arena_alloc(arena, n * sizeof *w->host);
+    return w->number && w->rank && w->first && w->host ? 0 : error_nomem();
+}
+
+/* The side of the destination, as it was for the tensor before if the replicas are the same ranks. */
+static int keep_side(const struct job *j, struct walk_side **out)
+{
+    struct walk_side *w = *out = j->d->side;
+    if (w && j->d->side_set == j->d_free && layout_same_mesh(w->of, j->dst) && layout_same_sizes(w->of, j->dst)) {
+        for (int64_t k = 0; k < w->n && w->asked; k++)
+            w->has[k] = UNKNOWN;
+        w->asked = false;
+        return 0;
+    }
+    arena_reset(&j->d->sides);
+    j->d->side = NULL;
+    w = arena_alloc(&j->d->sides, sizeof *w);
+    if (!w)
+        return error_nomem();
+    *w = (struct walk_side){.has = arena_alloc(&j->d->sides, (size_t)j->d_replicas * sizeof *w->has)};
+    if (!w->has || side_room(&j->d->sides, j->dst, j->d_replicas, w))
+        return error_nomem();
+    j->d->side_set = j->d_free;
+    *out = j->d->side = w;
+    return 0;
+}
+
 static int walk_room(const struct job *j, struct walk *w)
 {
     size_t ns = (size_t)j->s_replicas, nd = (size_t)j->d_replicas;
-    struct walk_side *const sides[] = {&w->src, &w->dst};
-    for (int k = 0; k < 2; k++) {
-        size_t n = k ? nd : ns;
-        sides[k]->number = arena_alloc(j->arena, n * sizeof *sides[k]->number);
-        sides[k]->first = arena_alloc(j->arena, (n + 1) * sizeof *sides[k]->first);
-        sides[k]->host = arena_alloc(j->arena, n * sizeof *sides[k]->host);
-        if (!sides[k]->number || !sides[k]->first || !sides[k]->host)
-            return error_nomem();
-    }
-    w->dst.has = arena_alloc(j->arena, nd * sizeof *w->dst.has);
+    int rc = side_room(j->arena, j->src, j->s_replicas, &w->src);
+    if (!rc)
+        rc = keep_side(j, &w->dst);
+    if (rc)
+        return rc;
     w->near = arena_alloc(j->arena, nd * sizeof *w->near);
     w->far = arena_alloc(j->arena, nd * sizeof *w->far);
     w->other_host = arena_alloc(j->arena, (nd + 1) * sizeof *w->other_host);
     w->line = arena_alloc(j->arena, ((ns < nd ? ns : nd) + 1) * sizeof *w->line);
-    return w->dst.has && w->near && w->far && w->other_host && w->line ? 0 : error_nomem();
+    return w->near && w->far && w->other_host && w->line ? 0 : error_nomem();
 }
 
 static int walk_side(const struct job *j, bool source, int64_t at, struct walk_side *w)
@@ -164,26 +200,50 @@ static int walk_side(const struct job *j, bool source, int64_t at, struct walk_s
     if (!v)
         return error_nomem();
     bool sorted = true;
-    for (int64_t r = 0; r < n; r++) {
-        v[r] = (struct walk_replica){machine_host(j->machine, mesh_rank(l, at + axes_offset(l, set, r))), r};
+    struct axes_walk place = {.offset = at};
+    for (int64_t r = 0; r < n; r++, axes_next(l, set, &place)) {
+        int rank = mesh_rank(l, place.offset);
+        v[r] = (struct walk_replica){machine_host(j->machine, rank), rank, r};
         sorted = sorted && (!r || v[r - 1].host <= v[r].host);
     }
     if (!sorted)
         qsort(v, (size_t)n, sizeof *v, by_host);
-    w->hosts = 0;
+    w->hosts = w->most = 0;
     for (int64_t r = 0; r < n; r++) {
         w->number[r] = v[r].number;
+        w->rank[r] = v[r].rank;
         if (w->has)
-            w->has[r] = piece_of(j, mesh_rank(l, at + axes_offset(l, set, v[r].number)));
+            w->has[r] = UNKNOWN;
         if (!r || v[r].host != v[r - 1].host) {
             w->first[w->hosts] = r;
             w->host[w->hosts++] = v[r].host;
         }
+        w->most = max64(w->most, r + 1 - w->first[w->hosts - 1]);
     }
     w->first[w->hosts] = w->n = n;
     w->at = at;
     arena_free(&arena);
     return 0;
+}
+
+/* Does the k-th replica of the destination have piece s of the source? */
+static bool has_piece(const struct job *j, struct walk_side *dst, int64_t k, int64_t s)
+{
+    if (dst->has[k] == UNKNOWN)
+        dst->has[k] = piece_of(j, dst->rank[k]);
+    dst->asked = true;
+    return dst->has[k] == s;
+}
+
+/* One line for all takers, which are on these hosts. None of the hosts has a replica of the source. */
+static struct feed_line far_line(const struct feed *f, int64_t takers, const int64_t *taker, int64_t hosts,
+                                 const int64_t *host, int64_t most)
+{
+    return (struct feed_line){.takers = takers,
+                              .givers = f->j->s_replicas,
+                              .taker = taker,
+                              .host = host,
+                              .hosts = hand_on(f, most) ? hosts : 0};
 }
 
 /* Makes lines by host: one for each host that holds replicas and needs more, then one for all other hosts, fed by all
@@ -196,19 +256,24 @@ static int walk_mesh(struct feed *f)
     if (!rc)
         rc = walk_side(j, true, f->s, &w->src);
     if (!rc)
-        rc = walk_side(j, false, f->t, &w->dst);
+        rc = walk_side(j, false, f->t, w->dst);
     if (rc)
         return rc;
+    struct walk_side *dst = w->dst;
     int64_t *near = w->near, far = 0, hosts = 0, most = 0;
     f->line = w->line;
     f->nlines = 0;
-    for (int64_t h = 0, g = 0; h < w->dst.hosts; h++) {
-        int64_t first = w->dst.first[h], end = w->dst.first[h + 1];
-        while (g < w->src.hosts && w->src.host[g] < w->dst.host[h])
+    if (w->src.host[w->src.hosts - 1] < dst->host[0] || dst->host[dst->hosts - 1] < w->src.host[0]) {
+        f->line[f->nlines++] = far_line(f, dst->n, dst->number, dst->hosts, dst->first, dst->most);
+        return 0;
+    }
+    for (int64_t h = 0, g = 0; h < dst->hosts; h++) {
+        int64_t first = dst->first[h], end = dst->first[h + 1];
+        while (g < w->src.hosts && w->src.host[g] < dst->host[h])
             g++;
-        if (g == w->src.hosts || w->src.host[g] != w->dst.host[h]) { /* no replica of the source is on this host */
+        if (g == w->src.hosts || w->src.host[g] != dst->host[h]) { /* no replica of the source is on this host */
             w->other_host[hosts++] = far;
-            memcpy(w->far + far, w->dst.number + first, (size_t)(end - first) * sizeof *w->far);
+            memcpy(w->far + far, dst->number + first, (size_t)(end - first) * sizeof *w->far);
             far += end - first;
             most = max64(most, end - first);
             continue;
@@ -217,18 +282,14 @@ static int walk_mesh(struct feed *f)
         *l = (struct feed_line){.taker = near, .givers = w->src.first[g + 1] - w->src.first[g]};
         l->giver = w->src.hosts == 1 ? NULL : w->src.number + w->src.first[g];
         for (int64_t k = first; k < end; k++)
-            if (w->dst.has[k] != f->s)
-                near[l->takers++] = w->dst.number[k];
+            if (!has_piece(j, dst, k, f->s))
+                near[l->takers++] = dst->number[k];
         near += l->takers;
         f->nlines += l->takers > 0;
     }
     w->other_host[hosts] = far;
     if (far)
-        f->line[f->nlines++] = (struct feed_line){.takers = far,
-                                                  .givers = j->s_replicas,
-                                                  .taker = w->far,
-                                                  .host = w->other_host,
-                                                  .hosts = hand_on(f, most) ? hosts : 0};
+        f->line[f->nlines++] = far_line(f, far, w->far, hosts, w->other_host, most);
     return 0;
 }
 
