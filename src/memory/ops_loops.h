@@ -182,6 +182,10 @@ NARROW_OPS(f8e5m2)
 NARROW_OPS(f8e4m3sat)
 NARROW_OPS(f8e5m2sat)
 NARROW_OTHERS(f8e8m0)
+#define half_from_f32(x) (x)
+#define half_to_f32(x) (x)
+NARROW_LOOP(mean, f32, f32_add, ONE_NAN)
+#define mean_wide mean_f32
 #endif
 
 #define DIVIDE(name, T, B, by_value, expr)                              \
@@ -256,10 +260,11 @@ COMPLEX_OPS(c128, f64)
         [WEFT_BXOR] = {INTEGERS(bxor), [WEFT_BOOL] = bxor_u8},                                                     \
     }
 #define POWERS(op) [WEFT_F8E8M0] = op##_f8e8m0
-#define NARROW_TABLE                                                                                        \
-    {                                                                                                       \
-        [WEFT_SUM] = {NARROW(sum)}, [WEFT_AVG] = {NARROW(sum)}, [WEFT_PROD] = {NARROW(prod), POWERS(prod)}, \
-        [WEFT_MIN] = {NARROW(min), POWERS(min)}, [WEFT_MAX] = {NARROW(max), POWERS(max)},                   \
+#define NARROW_TABLE                                                                                            \
+    {                                                                                                           \
+        [WEFT_SUM] = {NARROW(sum), [WEFT_F32] = mean_wide}, [WEFT_AVG] = {NARROW(sum), [WEFT_F32] = mean_wide}, \
+        [WEFT_PROD] = {NARROW(prod), POWERS(prod)}, [WEFT_MIN] = {NARROW(min), POWERS(min)},                    \
+        [WEFT_MAX] = {NARROW(max), POWERS(max)},                                                                \
     }
 #define DIVIDE_TABLE                                    \
     {                                                   \

@@ -341,6 +341,15 @@ WIDE_F64_END(min)
 WIDE_F64_END(max)
 #endif
 
+/* Sums of f32 that are divided on the way. NOLINTNEXTLINE(bugprone-branch-clone): f32 is its own wide dtype */
+WIDE_STEPS(mean, f32, load_f32, take_sum, load_f32, take_sum, wide_one_nan, wide_none, WIDE_ONE_NAN)
+WIDE_FOLD(mean, f32, WIDE_ONE_NAN)
+static void mean_wide(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n)
+{
+    (void)wide_out, (void)wide; /* f32 is its own wide dtype */
+    mean_f32(dst, false, in, 0, ways, by, n);
+}
+
 WIDE_TAKE(take_sum, f16, load_f16, r[i] + x[i])
 WIDE_TAKE(take_sum, bf16, load_any_bf16, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
