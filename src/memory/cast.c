@@ -15,6 +15,7 @@
 #define PIECE 64  /* elements of a row that are cast at a time in each of */
 #define SIDE 16   /* rows side by side, */
 #define TURN 1024 /* and bytes of src at a time if a row is one piece */
+#define LONG 512  /* elements of a row that is cast by itself */
 #define LINE 64   /* bytes of a cache line */
 
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
@@ -80,6 +81,22 @@ static void cast_beside(unsigned char *d, int64_t dstep, int to, const unsigned 
     }
 }
 
+/* The same for long rows: one after the other, in pieces, and the same piece of the row after the next is prefetched.
+ * There may be no memory at that address. */
+static void cast_long(unsigned char *d, int64_t dstep, int to, const unsigned char *s, int64_t sstep, int from,
+                      size_t n, size_t rows, cast_loop *loop)
+{
+    const size_t ssize = weft_dtype_size(from), dsize = weft_dtype_size(to);
+    for (; rows; rows--, d += dstep, s += sstep)
+        for (size_t at = 0, take; at < n; at += take) {
+            take = n - at < 2 * PIECE ? n - at : PIECE;
+            const uintptr_t next = (uintptr_t)(s + at * ssize) + 2 * (uintptr_t)sstep;
+            for (size_t b = 0; b < take * ssize; b += LINE)
+                __builtin_prefetch((const void *)(next + b), 0, 2);
+            loop(d + at * dsize, 0, s + at * ssize, 0, take, 1);
+        }
+}
+
 void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep, int from, size_t n, size_t rows)
 {
     cast_loop *loop = memory_level_kernels()->cast[from][to];
@@ -89,6 +106,8 @@ void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep,
     const unsigned char *s = src;
     if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % 16 && (ssize < 4 || dsize < 4))))
         cast_gathered(d, dstep, to, s, sstep, from, n, (int64_t)rows);
+    else if (loop && sstep != bytes && n >= LONG)
+        cast_long(d, dstep, to, s, sstep, from, n, rows, loop);
     else if (loop && sstep != bytes)
         cast_beside(d, dstep, to, s, sstep, from, n, rows, loop);
     else if (loop)
