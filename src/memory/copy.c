@@ -207,6 +207,16 @@ void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep,
     copy_units(&(struct grid){1, n, 0, 0, dstep, sstep, unit}, dst, src);
 }
 
+/* Whole lines of dst are written in order, which memcpy does not do. */
+void memory_copy_out(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit, bool near)
+{
+    const struct grid g = {1, n, 0, 0, dstep, sstep, unit};
+    if (near || sstep == (int64_t)unit)
+        copy_short(g, false, dst, src);
+    else
+        copy_gaps(g, dst, src);
+}
+
 static bool nearer(int64_t a, int64_t b)
 {
     return (a < 0 ? -a : a) < (b < 0 ? -b : b);

@@ -3,6 +3,7 @@
  * (memory_tile_merge) and every run walks it. */
 #ifndef WEFT_MEMORY_MEMORY_H
 #define WEFT_MEMORY_MEMORY_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,10 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
 
 /* Moves n units of `unit` bytes, which are dstep and sstep bytes apart: for short stretches of one loop. */
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit);
+
+/* The same for units that go to memory which is not in the caches: 64 bytes or more are worth it. near: src is in them.
+ */
+void memory_copy_out(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit, bool near);
 
 /* memcpy with nontemporal stores, for bytes that are not read again soon. They bypass the caches on processors that
  * would otherwise read each line before they write it. Stores after this call are seen after the stores of this call.

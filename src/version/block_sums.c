@@ -64,15 +64,19 @@ static int64_t reach(const struct memory_tile *t, int loop, int64_t size)
     return size;
 }
 
-/* The rows of a tile are in the cache: a cast needs no prefetching, as memory_copy does it for rows with gaps. */
-static void copy_near(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
+/* near: the rows of the tile are in the cache, and need no prefetching. memory_copy does not know whether they are. */
+static void copy_tile(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from,
+                      bool near)
 {
     bool rows = t->loops == 2 && t->n[1] >= LONG && t->stride[0][1] == (int64_t)weft_dtype_size(to) &&
                 t->stride[1][1] == (int64_t)weft_dtype_size(from);
-    if (!rows || to == from)
+    if (rows && to == from)
+        memory_copy_out(dst, t->stride[0][0], src, t->stride[1][0], t->n[0], (size_t)(t->n[1] * t->stride[0][1]), near);
+    else if (!rows || !near)
         memory_copy(t, dst, to, src, from);
-    for (int64_t i = 0; rows && to != from && i < t->n[0]; i++)
-        memory_cast(dst + i * t->stride[0][0], to, src + i * t->stride[1][0], from, (size_t)t->n[1]);
+    else
+        for (int64_t i = 0; i < t->n[0]; i++)
+            memory_cast(dst + i * t->stride[0][0], to, src + i * t->stride[1][0], from, (size_t)t->n[1]);
 }
 
 /* A few rows at a time: loops that reach farther are taken apart, from the outermost one on. */
@@ -93,7 +97,8 @@ static void copy_loops(struct block_sums_walk *w, const struct memory_tile *t, i
             part.stride[1][k - loop] = t->stride[1][k];
         }
         block_sums_upto(w, at + i * stride + (take - 1) * stride + inner);
-        copy_near(&part, dst + (loop < t->loops ? i * t->stride[0][loop] : 0), to, w->array + at + i * stride, from);
+        copy_tile(&part, dst + (loop < t->loops ? i * t->stride[0][loop] : 0), to, w->array + at + i * stride, from,
+                  true);
     }
 }
 
@@ -102,5 +107,5 @@ void block_sums_copy(struct block_sums_walk *w, const struct memory_tile *t, voi
     if (w->sums)
         copy_loops(w, t, 0, dst, to, at, from);
     else
-        memory_copy(t, dst, to, w->array + at, from);
+        copy_tile(t, dst, to, w->array + at, from, false);
 }

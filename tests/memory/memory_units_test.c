@@ -1,4 +1,4 @@
-/* Copies of units in one loop, of two such at once, and nontemporal copies, against memcpy of each. */
+/* Copies of units in one loop, in three ways, of two such at once, and nontemporal copies, against memcpy of each. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,7 +39,11 @@ static void copied_units_match_memcpy(void **state)
             to[k] += down[0] && n ? (n - 1) * step[0] : 0;
         for (int k = 0; k < 2; k++)
             step[k] = down[k] ? -step[k] : step[k];
-        memory_copy_units(to[0], step[0], from, step[1], n, (size_t)unit);
+        const int way = round % 3;
+        if (way)
+            memory_copy_out(to[0], step[0], from, step[1], n, (size_t)unit, way == 1);
+        else
+            memory_copy_units(to[0], step[0], from, step[1], n, (size_t)unit);
         for (int64_t i = 0; i < n; i++)
             memcpy(to[1] + i * step[0], from + i * step[1], (size_t)unit);
         assert_memory_equal(dst, want, ROOM);
