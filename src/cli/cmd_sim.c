@@ -29,14 +29,27 @@ static int list(void)
     return CLI_OK;
 }
 
+/* Started by weft run or another launcher it measures the network, too. */
+static int calibrate(struct machine_file *m, bool *prints, struct failure *why)
+{
+    int hosts = 1, code = getenv("WEFT_RANK") ? calibrate_job(m, &hosts, why) : calibrate_measure(m, why);
+    *prints = hosts > 0;
+    if (!code && hosts == 1)
+        printf("# This machine, measured by weft sim --calibrate. NICs and spines were not: set them, and "
+               "ranks_per_host.\n");
+    else if (!code && hosts > 1)
+        printf("# A job on %d hosts%s, measured by weft sim --calibrate: one NIC, between two of them. Spines were not "
+               "measured: set them.\n",
+               hosts, m->hosts_on_cores > 1 ? " that are played on one machine" : "");
+    return code;
+}
+
 static int show(const struct options *o, struct failure *why)
 {
     struct machine_file m;
-    int code = o->calibrate ? calibrate_measure(&m, why) : machine_file_open(o->machine, &m, why);
-    if (!code && o->calibrate)
-        printf("# This machine, measured by weft sim --calibrate. NICs and spines were not: set them, and "
-               "ranks_per_host.\n");
-    if (!code)
+    bool prints = true;
+    int code = o->calibrate ? calibrate(&m, &prints, why) : machine_file_open(o->machine, &m, why);
+    if (!code && prints)
         machine_file_print(stdout, &m);
     return code;
 }

@@ -1,11 +1,16 @@
 /* Measures this machine as a host whose ranks share memory: what a core copies, what all cores copy together, what a
- * message costs and how long it takes. NICs are not measured. */
+ * message costs and how long it takes. In a job on several hosts it also measures the network between two of them. */
 #ifndef WEFT_FORESEE_CALIBRATE_H
 #define WEFT_FORESEE_CALIBRATE_H
 #include "foresee/machine_file.h"
 
 /* Fills *m; keys that are not measured have the values of "plain". An exit code, and in *why what is wrong. */
 int calibrate_measure(struct machine_file *m, struct failure *why);
+/* In a job (weft run, or another launcher): rank 0 measures its host, and the network to the first rank of another host
+ * if there is one. Hosts that are played on one machine share its cores, which move the bytes: nic_core is measured,
+ * and nic has no limit. Otherwise nic is what one rank reaches. All ranks call it. *hosts: how many there are; 0 on all
+ * ranks but 0, which have no result. */
+int calibrate_job(struct machine_file *m, int *hosts, struct failure *why);
 /* Sets a rank's own time for a message and the latency inside a host so that two ranks which give each other eight
  * bytes take `both` nanoseconds. The two cannot be told apart from outside: half of the time is latency, the other half
  * is of the two messages that each rank has. */

@@ -140,6 +140,16 @@ run 2 sim 'f32[4] @x1' 'f32[5] @x1'; err "two different shapes"
 run 2 sim --list a b; err "--list, --show and --calibrate take no tensors"
 run 0 sim --calibrate; cp out here.machine; grep -Eq '^copy +[1-9][0-9.]* GB/s|^copy +0[.][0-9]+ GB/s' here.machine || complain "$what: no rate of copies"
 run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --machine here.machine; out "machine           here.machine: 4 ranks on 1 hosts"
+# In a job rank 0 alone prints. Hosts that are played share the cores, which carry what goes between them.
+run 0 run -n 2 -- "$WEFT_BIN" sim --calibrate; out "# This machine, measured by weft sim --calibrate."
+[ "$(grep -c '^copy ' out)" = 1 ] || complain "$what: not one machine"
+if "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null; then
+    run 0 run -n 4 --hosts 2 -- "$WEFT_BIN" sim --calibrate; out "# A job on 2 hosts that are played on one machine"
+    grep -Eq '^ranks_per_host +2$' out && grep -Eq '^hosts_on_cores +2$' out && grep -Eq '^nic +0 GB/s' out || complain "$what: not these hosts"
+    grep -Eq '^nic_core +[0-9.]*[1-9][0-9.]* GB/s' out && grep -Eq '^nic_latency +[1-9][0-9.]* ns' out || complain "$what: the network was not measured"
+    cp out here.machine
+    run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --machine here.machine; out "machine           here.machine: 4 ranks on 2 hosts"
+fi
 run 0 plan 'f32[4194304] @x16 +sum(x)' 'f32[4194304] @x16' --machine h100; out "allreduce, by two_level"
 run 2 plan 'f32[8] @x1' 'f32[8] @x1' --machine h100 --per-host 2; err "--machine and --per-host exclude each other"
 python=${WEFT_PYTHON:-python3}
