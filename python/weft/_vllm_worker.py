@@ -59,6 +59,22 @@ class UpdateInfo(base.WeightTransferUpdateInfo):  # type: ignore[misc]
 # ---- the parameters as they are at load time ----
 
 
+_Given = List[Tuple[torch.nn.Module, str]]
+
+
+def _begin(model: torch.nn.Module) -> _Given:
+    """All layers are being loaded. Returns parameters that processing has given away (None): vLLM forgets them, and kernels ask for them."""
+    given = [(layer, name) for layer in model.modules() for name, p in layer._parameters.items() if p is None]
+    layerwise.initialize_layerwise_reload(model)
+    return given
+
+
+def _end(given: _Given) -> None:
+    for layer, name in given:
+        if not hasattr(layer, name):
+            layer.register_parameter(name, None)
+
+
 def _restore(model: torch.nn.Module) -> None:
     """Gives each layer that is being loaded its kernel tensors back, and forgets that it was."""
     for layer in model.modules():
@@ -74,7 +90,7 @@ def _restore(model: torch.nn.Module) -> None:
 @contextmanager
 def _at_load_time(model: torch.nn.Module) -> Iterator[None]:
     """The parameters have the shapes that loaders know, without memory, and the loaders load at once."""
-    layerwise.initialize_layerwise_reload(model)
+    given = _begin(model)
     try:
         for layer in model.modules():
             for t in _utils.get_layer_tensors(layer).values():
@@ -85,6 +101,7 @@ def _at_load_time(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         _restore(model)
+        _end(given)
 
 
 def _is_attention(layer: torch.nn.Module) -> bool:
@@ -141,17 +158,19 @@ class _Target:
 
     def __init__(self, engine: "Engine", model: torch.nn.Module, info: InitInfo) -> None:
         self.model, self.info = model, info
+        self.quantised = engine.vllm_config.quant_config is not None
         published = engine._bus.describe(info.set, timeout=info.timeout)
         given = {name: (which.shape, _dtypes.to_torch(which.dtype)) for name, which in published.items()}
         with set_current_vllm_config(engine.vllm_config), torch.device(engine.device), _at_load_time(model):
             learnt = record(model.load_weights, given, into=model, whole=info.whole)
-            self._check(model, learnt.wants, {f.into for f in learnt.fixed}, quantised=engine.vllm_config.quant_config is not None)
+            self._check(model, learnt.wants, {f.into for f in learnt.fixed}, quantised=self.quantised)
             attention = {name for name, layer in model.named_modules() if _is_attention(layer)}
         for told in learnt.refused:
             _log.warning("weft: %s comes whole: %s: %s", *told)
         self.wants = [_as_whole(w, given[w.name][1]) if w.into.rpartition(".")[0] in attention else w for w in learnt.wants]
         self.staging = _Staging(self.wants, pinned=engine.device.type == "cuda")
         self.layers: Dict[str, Dict[str, _Place]] = {}
+        self.kept: Dict[str, List[torch.Tensor]] = {}
         for want in self.wants:
             if want.into != "whole":
                 self._place(want.into).wants.append(want)
@@ -198,20 +217,23 @@ class _Target:
     def apply(self, model_config: Any, device: torch.device) -> None:
         """Puts the staged version into the model. Layers have their old tensors or their new ones, one after the other."""
         with torch.no_grad(), torch.device(device):
-            layerwise.initialize_layerwise_reload(self.model)
+            given = _begin(self.model)
             try:
                 if self.whole or self.again:  # their loaders wait until the layer has the rest
                     arrays = self.staging.arrays
                     self.model.load_weights((w.name, arrays[f"{w.name} -> whole"].to(device)) for w in self.whole)
                 for path, places in self.layers.items():
-                    self._fill(self.model.get_submodule(path), places)
+                    self._fill(path, places)
                 layerwise.finalize_layerwise_reload(self.model, model_config)
             except BaseException:
                 _restore(self.model)
                 raise
+            finally:
+                _end(given)
             self._tied_kernels()
 
-    def _fill(self, layer: torch.nn.Module, places: Mapping[str, _Place]) -> None:
+    def _fill(self, path: str, places: Mapping[str, _Place]) -> None:
+        layer = self.model.get_submodule(path)
         info = layerwise.get_layerwise_info(layer)
         loading = info.can_load() and not getattr(info, "runtime_bound", False)
         if loading:
@@ -228,7 +250,10 @@ class _Target:
         if loading and parameter.device.type == "cpu" and getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None  # type: ignore[union-attr]  # otherwise vLLM 0.32 does not pack weights of experts again, and answers nonsense
         if loading:
+            made = {place.name: getattr(layer, place.name).data for place in places.values()}
             layerwise._layerwise_process(layer, info)
+            if self.quantised and parameter.device.type == "cpu":  # its kernels have the addresses of scales, which vLLM 0.32 frees in a reload
+                self.kept[path] = [t for name, t in made.items() if getattr(layer, name, None) is not None]
 
     def _tied_kernels(self) -> None:
         """A layer that shares its weight with one that was loaded, and made something of it that its kernels read."""

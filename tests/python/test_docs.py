@@ -44,7 +44,7 @@ ENGINES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", (ROOT / "docs"
 
 
 def test_all_programs_are_found():
-    assert len(ENGINES) == (ROOT / "docs" / "engines.md").read_text().count("```python\n") == 3
+    assert len(ENGINES) == (ROOT / "docs" / "engines.md").read_text().count("```python\n") == 4
 
 
 @pytest.mark.parametrize("code, expected", ENGINES, ids=map(str, range(len(ENGINES))))

@@ -67,9 +67,10 @@ class Process(Client):
         self.scratch = tempfile.TemporaryDirectory(prefix="weft-vllm-", ignore_cleanup_errors=True)  # what vLLM leaves when it is killed
         env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TMPDIR": self.scratch.name}
         env.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}")  # PyTorch's own, which is kept
-        if ranks > 1:
+        workers = ranks * options.get("pipeline_parallel_size", 1)
+        if workers > 1:
             cores = sorted(os.sched_getaffinity(0))
-            env["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(cores[r % len(cores)]) for r in range(ranks))
+            env["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(cores[r % len(cores)]) for r in range(workers))
         log = open(f"{path}.log", "wb")
         self.child = subprocess.Popen([sys.executable, str(HERE / "engine.py"), self.path, json.dumps(given)], env=env, stdout=log, stderr=log, start_new_session=True)
         log.close()
