@@ -174,8 +174,7 @@ static bool same_uses(const struct parts *p, uint32_t a, uint32_t b)
         return false;
     const double *cap = p->g->links->cap;
     for (int k = 0; k < n; k++)
-        if (p->link[x[k].link] != p->link[y[k].link] || memcmp(&x[k].each, &y[k].each, sizeof x->each) ||
-            memcmp(&cap[x[k].link], &cap[y[k].link], sizeof *cap))
+        if (p->link[x[k].link] != p->link[y[k].link] || x[k].each != y[k].each || cap[x[k].link] != cap[y[k].link])
             return false;
     return true;
 }
@@ -185,13 +184,13 @@ static bool same_node(const struct parts *p, uint32_t a, uint32_t b)
 {
     const struct graph_node *x = &p->g->nodes.v[a], *y = &p->g->nodes.v[b];
     const struct links *l = p->g->links;
-    double late[2] = {links_latency(l, x->load.from, x->load.to), links_latency(l, y->load.from, y->load.to)};
     bool nexts =
         x->next == GRAPH_NONE || y->next == GRAPH_NONE ? x->next == y->next : p->local[x->next] == p->local[y->next];
     return nexts && p->rank[x->load.from] == p->rank[y->load.from] && p->rank[x->load.to] == p->rank[y->load.to] &&
-           !memcmp(&x->load.bytes, &y->load.bytes, sizeof x->load.bytes) && x->waits == y->waits &&
-           x->slots == y->slots && (x->channel == GRAPH_NONE) == (y->channel == GRAPH_NONE) &&
-           !memcmp(&late[0], &late[1], sizeof *late) && same_uses(p, a, b) && same_edges(p, a, b);
+           x->load.bytes == y->load.bytes && x->waits == y->waits && x->slots == y->slots &&
+           (x->channel == GRAPH_NONE) == (y->channel == GRAPH_NONE) &&
+           links_latency(l, x->load.from, x->load.to) == links_latency(l, y->load.from, y->load.to) &&
+           same_uses(p, a, b) && same_edges(p, a, b);
 }
 
 bool parts_equal(const struct parts *p, size_t a, size_t b)
