@@ -51,6 +51,7 @@ struct comm_deferred;
 struct comm_window {
     struct comm_window *next;
     void *memory;
+    size_t lead;           /* bytes of the transport's block that are before it */
     struct device *device; /* on which it is; NULL: host memory */
 };
 
