@@ -83,17 +83,14 @@ static __attribute__((noinline)) void copy_gaps(struct grid g, unsigned char *ds
     }
 }
 
-/* Units that stay in the caches, or long ones: memcpy is then the faster one. */
+/* Long units, with which memcpy is the faster one. */
 static __attribute__((noinline)) void copy_calls(struct grid g, unsigned char *dst, const unsigned char *src)
 {
-    const uintptr_t ahead = g.unit < 2048 ? 2 * (uintptr_t)g.sturn : 0;
     for (int64_t r = 0; r < g.rows; r++) {
         unsigned char *d = dst + r * g.drow;
         const unsigned char *s = src + r * g.srow;
-        for (int64_t i = g.turns; i > 0; i--, d += g.dturn, s += g.sturn) {
-            __builtin_prefetch((const void *)((uintptr_t)s + ahead));
+        for (int64_t i = g.turns; i > 0; i--, d += g.dturn, s += g.sturn)
             memcpy(d, s, g.unit);
-        }
     }
 }
 
@@ -125,7 +122,7 @@ static void copy_each(const struct grid *g, unsigned char *dst, const unsigned c
     const int64_t unit = (int64_t)g->unit, gap = (g->sturn < 0 ? -g->sturn : g->sturn) - unit;
     const bool far = unit < SHORT ? gap >= 2 * LINE && gap + unit >= SHORT : gap != 0;
     const bool cached = g->rows * g->turns * unit < CACHED;
-    if (unit >= LONG || (unit >= SHORT && cached) || (unit >= 2048 && !far))
+    if (unit >= LONG || (unit >= 2048 && (cached || !far)))
         copy_calls(*g, dst, src);
     else if (far && (unit >= SHORT || (g->dturn == unit && !cached)))
         copy_gaps(*g, dst, src);
