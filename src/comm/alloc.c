@@ -47,27 +47,30 @@ static void keep(weft_comm *c, struct comm_window *w)
 /* Large blocks begin at different places of a huge page. Otherwise elements of the same index in tensors of all ranks
  * would have the same set of the first-level cache, which has as few as 4 lines: a sum of 8 terms that begin so reads
  * at three quarters of the speed (Neoverse-N1). 36 KiB differ in the sets of both levels. */
-static size_t lead_of(const weft_comm *c, size_t bytes)
+static size_t lead_of(weft_comm *c, size_t bytes)
 {
     const size_t step = (size_t)36 << 10, least = 16 * TRANSPORT_HUGE;
-    size_t k = (size_t)c->rank;
-    for (const struct comm_window *w = c->windows; w; w = w->next)
-        k += 5; /* the tensors of a rank differ, too */
-    return bytes < least ? 0 : k * step % TRANSPORT_HUGE;
+    if (bytes < least)
+        return 0;
+    return ((size_t)c->rank + (size_t)5 * c->large_windows++) * step % TRANSPORT_HUGE;
 }
 
 static int alloc_host(weft_comm *c, size_t bytes, struct comm_window *w)
 {
     struct comm_family *f = comm_enter(c);
     uint64_t place;
-    w->lead = lead_of(c, bytes);
-    size_t all = w->lead + (bytes ? bytes : 1);
-    char *block = transport_afford(bytes) ? c->transport->alloc(c->link, all, &place) : NULL;
+    char *block = NULL;
+    size_t all = bytes ? bytes : 1;
+    if (bytes <= SIZE_MAX - TRANSPORT_HUGE && transport_afford(bytes)) {
+        w->lead = lead_of(c, bytes);
+        all += w->lead;
+        block = c->transport->alloc(c->link, all, &place);
+    }
     comm_leave(f);
     if (!block)
         return error_set(WEFT_ENOMEM, "no memory for %zu bytes that all ranks can reach", bytes);
+    comm_alloc_populate(block, all); /* the lead, too: it is a part of the first huge page */
     w->memory = block + w->lead;
-    comm_alloc_populate(w->memory, bytes);
     return 0;
 }
 

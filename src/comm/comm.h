@@ -113,6 +113,7 @@ struct weft_comm {
     int polled;         /* tasks that go on without a signal, because a device does their work */
     struct comm_deferred *deferred;
     struct comm_window *windows;  /* memory that weft_comm_alloc has given out */
+    uint32_t large_windows;       /* how many large ones it has given out (alloc.c) */
     weft_comm *sibling;           /* a ring of the comms of this rank */
     bool tainted;                 /* a sibling had failed when it was closed */
     void (*forget)(weft_comm *c); /* of src/collective: closes what is in `kept`, before the comm is closed */

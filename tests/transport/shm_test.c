@@ -476,7 +476,7 @@ static void launchers_environments_are_understood(void **state)
 
 static void run_windows(struct ranks_rank *r)
 {
-    static const size_t sizes[] = {1, 100, 4096, 70000, 1 << 20, (2 << 20) + 5, 9 << 20};
+    static const size_t sizes[] = {1, 100, 4096, 70000, 1 << 20, (2 << 20) + 5, 9 << 20, 33 << 20, 40 << 20};
     enum { N = sizeof sizes / sizeof *sizes };
     for (int round = 0; round < 3; round++) {
         unsigned char *p[N];
@@ -485,10 +485,11 @@ static void run_windows(struct ranks_rank *r)
             RANKS_OK(r, weft_comm_alloc(r->comm, sizes[i], WEFT_MEMORY_HOST, 0, &memory));
             p[i] = memory;
             RANKS_CHECK(r, (uintptr_t)p[i] % 128 == 0);
-            RANKS_CHECK(r, sizes[i] < (2 << 20) || (uintptr_t)p[i] % (2 << 20) == 0);
+            RANKS_CHECK(r, sizes[i] < (2 << 20) || sizes[i] >= (32 << 20) || (uintptr_t)p[i] % (2 << 20) == 0);
             RANKS_CHECK(r, !values_bytes(p[i], sizes[i], 0));
             memset(p[i], r->rank + 1, sizes[i]); /* for the next round, and for the others */
         }
+        RANKS_CHECK(r, (uintptr_t)p[N - 2] % (2 << 20) != (uintptr_t)p[N - 1] % (2 << 20)); /* large ones differ */
         for (int i = 0; i < N; i++)
             RANKS_CHECK(r, !values_bytes(p[i], sizes[i], r->rank + 1));
         for (int i = 0; i < N; i++)
