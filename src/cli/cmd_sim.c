@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "comm/environment.h"
 #include "foresee/bus_scene.h"
 #include "foresee/calibrate.h"
 #include "foresee/changes.h"
@@ -32,7 +33,11 @@ static int list(void)
 /* Started by weft run or another launcher it measures the network, too. */
 static int calibrate(struct machine_file *m, bool *prints, struct failure *why)
 {
-    int hosts = 1, code = getenv("WEFT_RANK") ? calibrate_job(m, &hosts, why) : calibrate_measure(m, why);
+    struct environment_job job;
+    bool in_job;
+    if (environment_job(&job, &in_job))
+        return failure_set(why, CLI_WRONG, "the job: %s", weft_errmsg());
+    int hosts = 1, code = in_job ? calibrate_job(m, &hosts, why) : calibrate_measure(m, why);
     *prints = hosts > 0;
     if (!code && hosts == 1)
         printf("# This machine, measured by weft sim --calibrate. NICs and spines were not: set them, and "

@@ -12,11 +12,10 @@
 #include <unistd.h>
 
 #define BYTES ((size_t)16 << 20) /* more than caches hold */
-#define ROUNDS 7
-#define RUNS 300 /* of an exec, in a round */
+#define RUNS 300                 /* of an exec, in a round */
 #define MOST_CORES 256
 
-static double now(void)
+double calibrate_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -36,7 +35,7 @@ struct copier {
     pthread_barrier_t *gate;
     atomic_int *go; /* 0: not all threads are there yet; 1: begin; -1: end */
     char *from, *to;
-    double took[ROUNDS];
+    double took[CALIBRATE_ROUNDS];
 };
 
 static void *copy_rounds(void *arg)
@@ -45,12 +44,12 @@ static void *copy_rounds(void *arg)
     int go;
     while (!(go = atomic_load(c->go)))
         sched_yield();
-    for (int r = 0; r < ROUNDS && go > 0; r++) {
+    for (int r = 0; r < CALIBRATE_ROUNDS && go > 0; r++) {
         pthread_barrier_wait(c->gate);
-        double t = now();
+        double t = calibrate_now();
         memcpy(c->to, c->from, BYTES);
         pthread_barrier_wait(c->gate);
-        c->took[r] = now() - t; /* until the last one was done */
+        c->took[r] = calibrate_now() - t; /* until the last one was done */
     }
     return NULL;
 }
@@ -80,7 +79,7 @@ static int copy_rate(int n, double *rate, struct failure *why)
     atomic_store(&go, started == n ? 1 : -1);
     copy_rounds(&c[0]);
     double best = INFINITY;
-    for (int r = 0; r < ROUNDS; r++)
+    for (int r = 0; r < CALIBRATE_ROUNDS; r++)
         best = fmin(best, c[0].took[r]);
     for (int i = 1; i < started; i++)
         pthread_join(thread[i], NULL);
@@ -106,12 +105,12 @@ static int talk_with(struct talker *t, weft_comm *comm, weft_plan *plan)
     weft_exec *exec = NULL;
     int err = weft_bind(plan, comm, &src, &dst, NULL, &exec);
     t->best = INFINITY;
-    for (int r = 0; r < ROUNDS && !err; r++) {
+    for (int r = 0; r < CALIBRATE_ROUNDS && !err; r++) {
         err = weft_comm_barrier(comm, WEFT_DEADLINE);
-        double start = now();
+        double start = calibrate_now();
         for (int i = 0; i < RUNS && !err; i++)
             err = weft_exec_run(exec);
-        t->best = fmin(t->best, (now() - start) / RUNS);
+        t->best = fmin(t->best, (calibrate_now() - start) / RUNS);
     }
     weft_exec_close(exec);
     return err;

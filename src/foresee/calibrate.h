@@ -15,4 +15,6 @@ int calibrate_job(struct machine_file *m, int *hosts, struct failure *why);
  * bytes take `both` nanoseconds. The two cannot be told apart from outside: half of the time is latency, the other half
  * is of the two messages that each rank has. */
 void calibrate_exchange(double both, struct machine_file *m);
+#define CALIBRATE_ROUNDS 7
+double calibrate_now(void); /* nanoseconds */
 #endif

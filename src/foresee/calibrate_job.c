@@ -1,23 +1,14 @@
 /* The network between rank 0 and the first rank of another host. Each gives the other what tells machines apart, which
  * is a small message, and rank 0 gets a large one. The best of several rounds counts. */
-#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/error.h"
 #include "foresee/calibrate.h"
 
 #define SMALL 64 /* bytes; the name of a boot has 36 letters */
 #define LARGE (16 << 20)
-#define ROUNDS 7
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* The same on all hosts that are played on one machine. */
 static void name_of_boot(char name[SMALL])
@@ -56,12 +47,12 @@ static int time_of(weft_comm *c, const weft_move *moves, size_t n, weft_view *sr
     if (!err)
         err = weft_bind(plan, c, src, dst, NULL, &exec);
     *best = INFINITY;
-    for (int r = 0; r < ROUNDS && !err; r++) {
+    for (int r = 0; r < CALIBRATE_ROUNDS && !err; r++) {
         err = weft_comm_barrier(c, WEFT_FOREVER);
-        double start = now();
+        double start = calibrate_now();
         for (int i = 0; i < runs && !err; i++)
             err = weft_exec_run(exec);
-        *best = fmin(*best, (now() - start) / runs);
+        *best = fmin(*best, (calibrate_now() - start) / runs);
     }
     weft_exec_close(exec);
     weft_plan_free(plan);
@@ -100,7 +91,7 @@ static int large_time(weft_comm *c, int peer, struct network *net)
     weft_view all = WEFT_VIEW(bytes, LARGE), none = WEFT_VIEW(NULL, 0);
     weft_view src = rank == peer ? all : none, dst = rank == 0 ? all : none;
     weft_move move = {0};
-    int err = (rank == 0 || rank == peer) && !bytes ? WEFT_ENOMEM : add_move(LARGE, peer, 0, &move);
+    int err = (rank == 0 || rank == peer) && !bytes ? error_nomem() : add_move(LARGE, peer, 0, &move);
     if (!err)
         err = time_of(c, &move, 1, &src, &dst, 4, &net->large);
     weft_layout_free((weft_layout *)move.src);
@@ -119,22 +110,26 @@ static int measure_network(weft_comm *c, const weft_machine *where, struct machi
     *hosts = 1;
     if (peer == size)
         return 0;
+    int here = 0; /* ranks on the host of rank 0, which need not be one after the other */
     for (int r = 0; r < size; r++) {
         int host = where->host ? where->host[r] : r / where->ranks_per_host;
         *hosts = host >= *hosts ? host + 1 : *hosts;
+        here += host == (where->host ? where->host[0] : 0);
     }
     name_of_boot(net.here);
     int err = small_time(c, peer, &net);
     if (!err)
         err = large_time(c, peer, &net);
-    bool played = !err && *net.here && !memcmp(net.here, net.there, SMALL);
+    if (err)
+        return err;
+    bool played = *net.here && !memcmp(net.here, net.there, SMALL);
     double rate = LARGE / net.large;
-    m->ranks_per_host = peer;
+    m->ranks_per_host = here;
     m->hosts_on_cores = played ? *hosts : 1;
     m->nic = played ? 0 : rate;
     m->nic_core = played ? rate : 0;
     m->nic_latency = fmax(0, net.small - 2 * m->message); /* a rank sends one message, and gets one */
-    return err;
+    return 0;
 }
 
 int calibrate_job(struct machine_file *m, int *hosts, struct failure *why)

@@ -141,6 +141,7 @@ run 2 sim --list a b; err "--list, --show and --calibrate take no tensors"
 run 0 sim --calibrate; cp out here.machine; grep -Eq '^copy +[1-9][0-9.]* GB/s|^copy +0[.][0-9]+ GB/s' here.machine || complain "$what: no rate of copies"
 run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --machine here.machine; out "machine           here.machine: 4 ranks on 1 hosts"
 # In a job rank 0 alone prints. Hosts that are played share the cores, which carry what goes between them.
+OMPI_COMM_WORLD_RANK=x OMPI_COMM_WORLD_SIZE=2 run 1 sim --calibrate; err "OMPI_COMM_WORLD_RANK=x"
 run 0 run -n 2 -- "$WEFT_BIN" sim --calibrate; out "# This machine, measured by weft sim --calibrate."
 [ "$(grep -c '^copy ' out)" = 1 ] || complain "$what: not one machine"
 if "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null; then
