@@ -356,7 +356,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if op in ("fill_", "zero_"):
             value = args[1] if op == "fill_" else 0
             if isinstance(value, torch.Tensor) or args[0].is_meta:
-                self._copy(args[0], value if isinstance(value, torch.Tensor) else torch.tensor(value))
+                self._copy(args[0], value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=args[0].dtype))
                 return args[0]
             self._write(args[0], [])
             return func(*args, **kwargs)

@@ -493,6 +493,15 @@ def test_constants_of_the_loader_are_carried(name, device):
     assert sum(sum(map(np.prod, w.len)) for w in done.wants) == want.count(None)
 
 
+def test_a_number_is_filled_in_with_the_precision_of_the_parameter():
+    p = torch.zeros(4, dtype=torch.float64, device="meta")
+    done = weft.torch.record(lambda weights: [p.fill_(0.1) for _ in weights], {"t": ((4,), "f64")}, into={"p": p})
+    got = torch.zeros(4, dtype=torch.float64)
+    for fixed in done.fixed:
+        fixed.write(got)
+    assert got.tolist() == [0.1] * 4
+
+
 def test_random_constants(rng):
     """Tensors and constants in turns, by way of tensors that the loader makes, into real parameters and such without memory."""
     for case in range(CASES):
