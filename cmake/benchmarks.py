@@ -157,7 +157,8 @@ def overlap(run):
 
 def pairs(run):
     about = (f"{len(run['pairs'])} random pairs of large tensors over the whole notation, {run['memory']} memory of {run['ranks']}. The score of a "
-             "pair is the time of memcpy, by as many workers, for the bytes that the pair has to read and write at least, over the time of weft.\n\n")
+             "pair is the time of memcpy, by as many workers, for the bytes that the pair has to read and write at least, over the time of weft.")
+    about += f" Measured apart: {run['measured']}.\n\n" if "measured" in run else "\n\n"
     heads = ["worst"] + [f"{10 * i} %" for i in range(1, 10)] + ["best"]
     worst = [[":pair", "score"]] + [[f"`{p['src']} -> {p['dst']}`", number(p["score"])] for p in run["pairs"][:5]]
     return about + table(heads, [[number(d) for d in run["deciles"]]]) + "\nThe worst:\n\n" + table(worst[0], worst[1:])
