@@ -9,16 +9,15 @@
 #include "support/random.h"
 #include "support/suite.h"
 
-static struct scene_run lower(const char *src, const char *dst, struct scene_how *how)
+/* The graph points to the links of *r. */
+static void lower(const char *src, const char *dst, struct scene_how *how, struct scene_run *r)
 {
     struct scene s = {0};
-    struct scene_run r;
     struct failure why;
     how->quiet = true;
-    if (scene_add(&s, src, dst, &why) || scene_lower(&s, how, &r, &why))
+    if (scene_add(&s, src, dst, &why) || scene_lower(&s, how, r, &why))
         fail_msg("%s -> %s: %s", src, dst, why.text);
     scene_free(&s);
-    return r;
 }
 
 static struct events run(const struct scene_run *r, int workers, bool whole)
@@ -45,7 +44,7 @@ static struct scene_how random_machine(struct random *r)
 }
 
 /* Groups of ranks, most of which have nothing to do with each other on most of these machines. */
-static struct scene_run random_move(struct random *r)
+static void random_move(struct random *r, struct scene_run *out)
 {
     static const char *const pairs[][2] = {{"f32[%d/a,%d/x,%d] @a%d.x%d", "f32[%d/a,%d,%d/x] @a%d.x%d"},
                                            {"f32[%d/a,%d/x,%d] @a%d.x%d", "f32[%d/a,%d,%d] @a%d.x%d"},
@@ -59,7 +58,7 @@ static struct scene_run random_move(struct random *r)
     groups = groups * ranks > 24 ? 24 / ranks : groups;
     snprintf(src, sizeof src, pairs[k][0], groups + uneven, rows, columns, groups, ranks);
     snprintf(dst, sizeof dst, pairs[k][1], groups + uneven, rows, columns, groups, ranks);
-    return lower(src, dst, &how);
+    lower(src, dst, &how, out);
 }
 
 static bool near(double a, double b)
@@ -72,7 +71,8 @@ static void parts_take_as_long_by_themselves_as_together(void **state)
     (void)state;
     for (int64_t n = 0; suite_seed(&n, 0, 300); n++) {
         struct random r = random_of(6, n);
-        struct scene_run x = random_move(&r);
+        struct scene_run x;
+        random_move(&r, &x);
         struct events whole = run(&x, 1, true), parts = run(&x, 1, false);
         if (!near(parts.total, whole.total) || !near(parts.moved, whole.moved))
             fail_msg("case %d: parts %.6f ns, all together %.6f ns", (int)n, parts.total, whole.total);
@@ -103,7 +103,8 @@ static void results_do_not_depend_on_the_number_of_threads(void **state)
     (void)state;
     for (int64_t n = 0; suite_seed(&n, 0, 100); n++) {
         struct random r = random_of(6, n);
-        struct scene_run x = random_move(&r);
+        struct scene_run x;
+        random_move(&r, &x);
         struct events one = run(&x, 1, false), two = run(&x, 2, false), many = run(&x, TOGETHER_MOST, false);
         same(&one, &two, x.graph.nodes.n);
         same(&one, &many, x.graph.nodes.n);
@@ -124,7 +125,8 @@ static void equal_parts_are_found(void **state)
     bool slack[4096] = {0};
     assert_int_equal(machine_file_open("plain", &how.machine, &why), CLI_OK);
     how.machine.ranks_per_host = 4;
-    struct scene_run x = lower("f32[8/a,64/x,64] @a8.x4", "f32[8/a,64,64/x] @a8.x4", &how);
+    struct scene_run x;
+    lower("f32[8/a,64/x,64] @a8.x4", "f32[8/a,64,64/x] @a8.x4", &how, &x);
     assert_true(links_count(&x.links) < 4096);
     assert_int_equal(parts_open(&p, &x.graph, slack, false), 0);
     assert_int_equal(p.n, 8);
@@ -157,7 +159,8 @@ static void ranks_without_work_are_of_no_part(void **state)
     struct parts p;
     bool slack[4096] = {0};
     assert_int_equal(machine_file_open("plain", &how.machine, &why), CLI_OK);
-    struct scene_run x = lower("f32[64] @x1=3", "f32[64] @x1=40", &how);
+    struct scene_run x;
+    lower("f32[64] @x1=3", "f32[64] @x1=40", &how, &x);
     assert_int_equal(parts_open(&p, &x.graph, slack, false), 0);
     assert_int_equal(p.n, 1);
     parts_free(&p);
