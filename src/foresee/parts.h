@@ -1,6 +1,6 @@
 /* The parts of a graph that have nothing to do with each other: no rank, link, channel or edge is of two of them. Each
- * can be simulated by itself. Large worlds often fall into many parts that are equal but for the numbers of their ranks
- * and links: then one of them tells how long each takes.
+ * can be simulated by itself. The parts of a large world often differ in the numbers of their ranks and links alone.
+ * Then the simulation of one part tells how long each of them takes.
  *
  * Parts are in the order of their lowest ranks, and nodes, ranks and links of a part are numbered in their order in the
  * graph. So two parts are equal, and so is their simulation to the last bit, if all that the simulation looks at is

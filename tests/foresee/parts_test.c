@@ -9,6 +9,8 @@
 #include "support/random.h"
 #include "support/suite.h"
 
+#define MOST_LINKS 4096
+
 /* The graph points to the links of *r. */
 static void lower(const char *src, const char *dst, struct scene_how *how, struct scene_run *r)
 {
@@ -18,6 +20,18 @@ static void lower(const char *src, const char *dst, struct scene_how *how, struc
     if (scene_add(&s, src, dst, &why) || scene_lower(&s, how, r, &why))
         fail_msg("%s -> %s: %s", src, dst, why.text);
     scene_free(&s);
+}
+
+/* On the machine "plain"; ranks_per_host 0: as it is there. */
+static void lower_on_plain(const char *src, const char *dst, int ranks_per_host, struct scene_run *r)
+{
+    struct scene_how how = {0};
+    struct failure why;
+    assert_int_equal(machine_file_open("plain", &how.machine, &why), CLI_OK);
+    if (ranks_per_host)
+        how.machine.ranks_per_host = ranks_per_host;
+    lower(src, dst, &how, r);
+    assert_true(links_count(&r->links) < MOST_LINKS);
 }
 
 static struct events run(const struct scene_run *r, int workers, bool whole)
@@ -119,15 +133,10 @@ static void results_do_not_depend_on_the_number_of_threads(void **state)
 static void equal_parts_are_found(void **state)
 {
     (void)state;
-    struct scene_how how = {0};
-    struct failure why;
-    struct parts p;
-    bool slack[4096] = {0};
-    assert_int_equal(machine_file_open("plain", &how.machine, &why), CLI_OK);
-    how.machine.ranks_per_host = 4;
     struct scene_run x;
-    lower("f32[8/a,64/x,64] @a8.x4", "f32[8/a,64,64/x] @a8.x4", &how, &x);
-    assert_true(links_count(&x.links) < 4096);
+    struct parts p;
+    bool slack[MOST_LINKS] = {0};
+    lower_on_plain("f32[8/a,64/x,64] @a8.x4", "f32[8/a,64,64/x] @a8.x4", 4, &x);
     assert_int_equal(parts_open(&p, &x.graph, slack, false), 0);
     assert_int_equal(p.n, 8);
     for (size_t i = 0; i < 8; i++) {
@@ -154,13 +163,10 @@ static void equal_parts_are_found(void **state)
 static void ranks_without_work_are_of_no_part(void **state)
 {
     (void)state;
-    struct scene_how how = {0};
-    struct failure why;
-    struct parts p;
-    bool slack[4096] = {0};
-    assert_int_equal(machine_file_open("plain", &how.machine, &why), CLI_OK);
     struct scene_run x;
-    lower("f32[64] @x1=3", "f32[64] @x1=40", &how, &x);
+    struct parts p;
+    bool slack[MOST_LINKS] = {0};
+    lower_on_plain("f32[64] @x1=3", "f32[64] @x1=40", 0, &x);
     assert_int_equal(parts_open(&p, &x.graph, slack, false), 0);
     assert_int_equal(p.n, 1);
     parts_free(&p);
