@@ -60,35 +60,23 @@ def cut(name, whole, ranks):
 
 def move(name, records, wholes):
     """From a trainer's layouts to where the records want them, with threads as ranks."""
-    import threading
-
+    
     layouts = weft.torch.join(dict(enumerate(records)))
     of = {key: wholes[key.partition(" -> ")[0]] for key in layouts}
     src = {key: cut(key, w, 4) for key, w in of.items()}
     plan = weft.lower({key: (src[key], layouts[key]) for key in layouts})
-    errors = []
 
-    def rank_main(rank):
-        try:
-            with weft.open(f"threads:4/{name}", rank=rank) as comm:
-                given = {}
-                for key, w in of.items():
-                    given[key] = np.zeros(src[key].local(rank).shape, np.float32)
-                    for box in src[key].boxes(rank):
-                        here = tuple(slice(a, a + n) for a, n in zip(box.local, box.len))
-                        given[key][here] = w[tuple(slice(a, a + n) for a, n in zip(box.at, box.len))]
-                with plan.bind(comm, given, records[rank].arrays(layouts) if rank < len(records) else {}) as bound:
-                    bound.run(timeout=60)
-        except BaseException as error:
-            errors.append(error)
+    def rank_main(comm):
+        given = {}
+        for key, w in of.items():
+            given[key] = np.zeros(src[key].local(comm.rank).shape, np.float32)
+            for box in src[key].boxes(comm.rank):
+                here = tuple(slice(a, a + n) for a, n in zip(box.local, box.len))
+                given[key][here] = w[tuple(slice(a, a + n) for a, n in zip(box.at, box.len))]
+        with plan.bind(comm, given, records[comm.rank].arrays(layouts) if comm.rank < len(records) else {}) as bound:
+            bound.run(timeout=60)
 
-    team = [threading.Thread(target=rank_main, args=(r,)) for r in range(4)]
-    for t in team:
-        t.start()
-    for t in team:
-        t.join()
-    if errors:
-        raise errors[0]
+    tiny.on_threads(4, name, rank_main)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

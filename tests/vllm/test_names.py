@@ -3,7 +3,6 @@
 import json
 import pathlib
 import sys
-import threading
 
 import pytest
 import tiny
@@ -48,25 +47,15 @@ def test_from_megatron(name, how, alone, tmp_path, monkeypatch):  # noqa: F811
         models.append(fresh)
     layouts = weft.torch.join(dict(enumerate(records)))
     plan = weft.lower({key: (names.layouts[key.partition(" -> ")[0]], which) for key, which in layouts.items()})
-    wholes, errors = {n: w.numpy() for n, w in weights.items()}, []
+    wholes = {n: w.numpy() for n, w in weights.items()}
 
-    def rank_main(rank):
-        try:
-            with weft.open(f"threads:{RANKS}/megatron-{name}", rank=rank) as comm:
-                mine = names.arrays(rank, ranks_state(wholes, config, rank, RANKS, **how))
-                given = {key: mine[key.partition(" -> ")[0]].reshape(-1) for key in layouts if key.partition(" -> ")[0] in mine}
-                with plan.bind(comm, given, records[rank].arrays(layouts) if rank < size else {}) as bound:
-                    bound.run(timeout=60)
-        except BaseException as error:
-            errors.append(error)
+    def rank_main(comm):
+        mine = names.arrays(comm.rank, ranks_state(wholes, config, comm.rank, RANKS, **how))
+        given = {key: mine[key.partition(" -> ")[0]].reshape(-1) for key in layouts if key.partition(" -> ")[0] in mine}
+        with plan.bind(comm, given, records[comm.rank].arrays(layouts) if comm.rank < size else {}) as bound:
+            bound.run(timeout=60)
 
-    team = [threading.Thread(target=rank_main, args=(r,)) for r in range(RANKS)]
-    for t in team:
-        t.start()
-    for t in team:
-        t.join()
-    if errors:
-        raise errors[0]
+    tiny.on_threads(RANKS, f"megatron-{name}", rank_main)
     for rank, (got, want) in enumerate(zip(models, wanted)):
         mine = {**dict(got.named_buffers()), **dict(got.named_parameters())}
         for path, p in [*want.named_buffers(), *want.named_parameters()]:

@@ -2,8 +2,10 @@
 
 import json
 import pathlib
+import threading
 
 import torch
+import weft
 
 _COMMON = dict(vocab_size=1000, hidden_size=128, num_hidden_layers=2, max_position_embeddings=256)
 _HEADS = dict(num_attention_heads=8, num_key_value_heads=2, head_dim=32)
@@ -61,3 +63,23 @@ def save(name, folder, seed):
     config["dtype"] = "bfloat16"
     (folder / "config.json").write_text(json.dumps(config))
     return load_file(folder / "model.safetensors")
+
+
+def on_threads(n, name, rank_main):
+    """Calls rank_main(comm) on n ranks, which are threads, and raises the first error."""
+    errors = []
+
+    def one(rank):
+        try:
+            with weft.open(f"threads:{n}/{name}", rank=rank) as comm:
+                rank_main(comm)
+        except BaseException as error:
+            errors.append(error)
+
+    team = [threading.Thread(target=one, args=(r,)) for r in range(n)]
+    for t in team:
+        t.start()
+    for t in team:
+        t.join()
+    if errors:
+        raise errors[0]
