@@ -18,7 +18,8 @@ int graph_open(struct graph *g, const struct links *l, struct failure *why)
     g->table = malloc(g->table_size * sizeof *g->table);
     g->aside = malloc(((size_t)l->world + 1) * sizeof *g->aside);
     g->only_sends = calloc((size_t)l->world + 1, sizeof *g->only_sends);
-    if (!g->table || !g->aside || !g->only_sends) {
+    g->feeds = calloc((size_t)l->world + 1, sizeof *g->feeds);
+    if (!g->table || !g->aside || !g->only_sends || !g->feeds) {
         graph_free(g);
         return no_memory(why);
     }
@@ -36,6 +37,7 @@ void graph_free(struct graph *g)
     free(g->table);
     free(g->aside);
     free(g->only_sends);
+    free(g->feeds);
     free(g->busy);
     *g = (struct graph){0};
 }
@@ -98,12 +100,9 @@ static uint32_t new_node(struct graph *g, int from, int to)
     return (uint32_t)(g->nodes.n - 1);
 }
 
-/* The next message of a channel, as one of its ends sees it. feeds: something may wait for it there. */
-static uint32_t message_of(struct graph *g, int from, int to, bool sends, bool feeds)
+/* The next message of channel `ch`, as one of its ends sees it. feeds: something may wait for it there. */
+static uint32_t message_of(struct graph *g, uint32_t ch, bool sends, bool feeds)
 {
-    uint32_t ch = channel_of(g, from, to);
-    if (ch == GRAPH_NONE)
-        return GRAPH_NONE;
     struct graph_channel *c = &g->channels.v[ch];
     uint32_t *mine = sends ? &c->sent : &c->received;
     if (sends && c->sent != GRAPH_NONE && c->sent_in <= g->nodes.v[c->sent].joined) {
@@ -113,14 +112,14 @@ static uint32_t message_of(struct graph *g, int from, int to, bool sends, bool f
     if (sends) {
         c->sent_in = 1;
         c->sent_bytes = 0;
-    } else if (g->only_sends[from] && !feeds && c->received != GRAPH_NONE && c->received == c->tail &&
+    } else if (g->only_sends[c->from] && !feeds && c->received != GRAPH_NONE && c->received == c->tail &&
                g->nodes.v[c->tail].flat) {
         g->nodes.v[c->tail].joined++;
         return c->tail;
     }
     uint32_t node = *mine == GRAPH_NONE ? c->head : g->nodes.v[*mine].next;
     if (node == GRAPH_NONE) {
-        node = new_node(g, from, to);
+        node = new_node(g, c->from, c->to);
         if (node == GRAPH_NONE)
             return node;
         g->nodes.v[node].channel = ch;
@@ -172,9 +171,12 @@ struct piece {
 struct adding {
     const weft_plan *p;
     const int *times;     /* of this round */
+    const int *all;       /* of all rounds */
     struct piece *pieces; /* of each part */
     uint32_t *node;       /* of each step, in this round */
     uint8_t *use;         /* of each step: the kinds of steps that wait for it, as bits */
+    uint32_t *again;      /* the steps that are added in each round, in order: all but those of whole channels */
+    size_t nagain;
 };
 
 static void look_at_part(const weft_plan *p, const struct plan_part *part, struct piece *out)
@@ -189,12 +191,13 @@ static void look_at_part(const weft_plan *p, const struct plan_part *part, struc
     out->casts = dtype != b->dtype;
 }
 
-static struct end end_of(const struct adding *a, const struct plan_step *st, uint32_t from, uint32_t to)
+static struct end end_of(const struct adding *a, const int *times, const struct plan_step *st, uint32_t from,
+                         uint32_t to)
 {
     struct end e = {0};
     for (uint32_t i = from; i < to; i++) {
         const struct piece *x = &a->pieces[st->part + i];
-        double k = a->times ? a->times[x->tensor] : 1;
+        double k = times ? times[x->tensor] : 1;
         e.bytes += k * x->bytes;
         e.copied += k * x->copied;
         e.pieces += k * x->pieces;
@@ -252,21 +255,28 @@ static double messages_of(const struct adding *a, const struct end *e)
     return !a->times ? 1 : a->p->bucket == 1 ? e->times : e->bytes / (double)a->p->bucket;
 }
 
+/* *whole: it was added for all rounds. */
 static int add_message(struct graph *g, const struct adding *a, const struct plan_step *st, uint8_t use, uint32_t *out,
-                       struct failure *why)
+                       bool *whole, struct failure *why)
 {
     const weft_plan *p = a->p;
     bool sends = st->kind == PLAN_SEND;
     int from = sends ? p->rank : st->peer, to = sends ? st->peer : p->rank;
-    struct end e = end_of(a, st, 0, st->nparts);
+    uint32_t ch = channel_of(g, from, to);
+    if (ch == GRAPH_NONE)
+        return no_memory(why);
+    struct graph_channel *c = &g->channels.v[ch];
+    if (!sends && c->head == GRAPH_NONE)
+        c->whole = g->only_sends[from] && !g->feeds[from];
+    *whole = c->whole;
+    struct end e = end_of(a, c->whole ? a->all : a->times, st, 0, st->nparts);
     *out = GRAPH_NONE;
     if (a->times && e.bytes <= 0) /* none of its tensors count: the other end leaves it out, too */
         return CLI_OK;
-    uint32_t i = *out = message_of(g, from, to, sends, use);
+    uint32_t i = *out = message_of(g, ch, sends, use);
     if (i == GRAPH_NONE)
         return no_memory(why);
     struct graph_node *n = &g->nodes.v[i];
-    struct graph_channel *c = &g->channels.v[n->channel];
     double messages = messages_of(a, &e);
     if (n->ends & (sends ? GRAPH_RECEIVED : GRAPH_SENT)) {
         if (!ends_fit(c, n, e.bytes, sends))
@@ -281,7 +291,7 @@ static int add_message(struct graph *g, const struct adding *a, const struct pla
     if (sends) {
         c->bytes += (int64_t)e.bytes;
         g->bytes += (int64_t)e.bytes;
-        g->clash |= n->joined && st->ndeps;
+        g->clash |= (c->whole || n->joined) && st->ndeps;
     }
     return CLI_OK;
 }
@@ -292,9 +302,9 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
 {
     int rank = a->p->rank;
     bool copies = st->kind == PLAN_COPY;
-    struct end e = end_of(a, st, 0, 1);
+    struct end e = end_of(a, a->times, st, 0, 1);
     if (st->nparts > 1) {
-        struct end from = end_of(a, st, 1, st->nparts);
+        struct end from = end_of(a, a->times, st, 1, st->nparts);
         from.bytes = copies ? (e.bytes + from.bytes) / 2 : from.bytes; /* a copy may cast */
         e = from;
     }
@@ -316,12 +326,13 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
 
 #define AHEAD 8 /* steps */
 
-/* At step i: fetches the channel of a message that comes soon. Large worlds have more of them than caches hold. */
-static void fetch_ahead(const struct graph *g, const weft_plan *p, size_t i)
+/* At the i-th of n steps: fetches the channel of a message that comes soon. Large worlds have more of them than caches
+ * hold. */
+static void fetch_ahead(const struct graph *g, const weft_plan *p, const uint32_t *steps, size_t i, size_t n)
 {
     for (int second = 0; second < 2; second++) {
         size_t k = i + (second ? AHEAD : 2 * AHEAD);
-        const struct plan_step *st = k < p->nsteps ? &p->steps[k] : NULL;
+        const struct plan_step *st = k < n ? &p->steps[steps ? steps[k] : k] : NULL;
         if (!st || (st->kind != PLAN_SEND && st->kind != PLAN_RECV))
             continue;
         bool sends = st->kind == PLAN_SEND;
@@ -333,30 +344,67 @@ static void fetch_ahead(const struct graph *g, const weft_plan *p, size_t i)
     }
 }
 
-static int add_round(struct graph *g, const struct adding *a, struct failure *why)
+static int add_step(struct graph *g, const struct adding *a, size_t i, bool *whole, struct failure *why)
 {
     const weft_plan *p = a->p;
+    const struct plan_step *st = &p->steps[i];
+    int code;
+    *whole = false;
+    if (st->kind == PLAN_SEND || st->kind == PLAN_RECV)
+        code = add_message(g, a, st, a->use[i], &a->node[i], whole, why);
+    else
+        code = add_local(g, a, st, !st->ndeps && !a->use[i], &a->node[i], why);
+    for (uint32_t k = 0; k < st->ndeps && !code && a->node[i] != GRAPH_NONE; k++) {
+        uint32_t before = a->node[p->deps[st->dep + k]];
+        if (before == GRAPH_NONE)
+            continue;
+        struct graph_edge *e = vec_push(&g->edges);
+        if (!e)
+            return no_memory(why);
+        *e = (struct graph_edge){before, a->node[i]};
+        g->nodes.v[e->from].feeds = true;
+        g->nodes.v[e->to].waits++;
+    }
+    return code;
+}
+
+/* All steps come in the first round, which finds those that come again. */
+static int add_rounds(struct graph *g, struct adding *a, const int *times, int rounds, struct failure *why)
+{
+    size_t tensors = a->p->ntensors;
     int code = CLI_OK;
-    for (size_t i = 0; i < p->nsteps && !code; i++) {
-        const struct plan_step *st = &p->steps[i];
-        fetch_ahead(g, p, i);
-        if (st->kind == PLAN_SEND || st->kind == PLAN_RECV)
-            code = add_message(g, a, st, a->use[i], &a->node[i], why);
-        else
-            code = add_local(g, a, st, !st->ndeps && !a->use[i], &a->node[i], why);
-        for (uint32_t k = 0; k < st->ndeps && !code && a->node[i] != GRAPH_NONE; k++) {
-            uint32_t before = a->node[p->deps[st->dep + k]];
-            if (before == GRAPH_NONE)
-                continue;
-            struct graph_edge *e = vec_push(&g->edges);
-            if (!e)
-                return no_memory(why);
-            *e = (struct graph_edge){before, a->node[i]};
-            g->nodes.v[e->from].feeds = true;
-            g->nodes.v[e->to].waits++;
+    bool whole;
+    a->all = times ? times + (size_t)rounds * tensors : NULL;
+    a->times = times;
+    for (size_t i = 0; i < a->p->nsteps && !code; i++) {
+        fetch_ahead(g, a->p, NULL, i, a->p->nsteps);
+        code = add_step(g, a, i, &whole, why);
+        if (!whole)
+            a->again[a->nagain++] = (uint32_t)i;
+    }
+    for (int k = 1; k < rounds && !code; k++) {
+        a->times = times ? times + (size_t)k * tensors : NULL;
+        for (size_t i = 0; i < a->nagain && !code; i++) {
+            fetch_ahead(g, a->p, a->again, i, a->nagain);
+            code = add_step(g, a, a->again[i], &whole, why);
         }
     }
     return code;
+}
+
+/* Which steps wait for each step, and from which ranks come messages that something waits for. */
+static void find_uses(struct graph *g, struct adding *a)
+{
+    const weft_plan *p = a->p;
+    for (size_t i = 0; i < p->nsteps; i++)
+        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
+            a->use[p->deps[p->steps[i].dep + k]] |= (uint8_t)(1 << p->steps[i].kind);
+    for (size_t i = 0; i < p->nsteps; i++)
+        if (p->steps[i].kind == PLAN_RECV)
+            g->feeds[p->steps[i].peer] = false;
+    for (size_t i = 0; i < p->nsteps; i++)
+        if (p->steps[i].kind == PLAN_RECV && a->use[i])
+            g->feeds[p->steps[i].peer] = true;
 }
 
 int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds, struct failure *why)
@@ -364,16 +412,14 @@ int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds,
     struct adding a = {.p = p,
                        .pieces = malloc((p->nparts + 1) * sizeof *a.pieces),
                        .node = malloc((p->nsteps + 1) * sizeof *a.node),
-                       .use = calloc(p->nsteps + 1, 1)};
-    int code = a.pieces && a.node && a.use ? CLI_OK : no_memory(why);
+                       .use = calloc(p->nsteps + 1, 1),
+                       .again = malloc((p->nsteps + 1) * sizeof *a.again)};
+    int code = a.pieces && a.node && a.use && a.again ? CLI_OK : no_memory(why);
     for (size_t i = 0; i < p->nparts && !code; i++)
         look_at_part(p, &p->parts[i], &a.pieces[i]);
-    for (size_t i = 0; i < p->nsteps && !code; i++)
-        for (uint32_t k = 0; k < p->steps[i].ndeps; k++)
-            a.use[p->deps[p->steps[i].dep + k]] |= (uint8_t)(1 << p->steps[i].kind);
-    for (int k = 0; k < rounds && !code; k++) {
-        a.times = times ? times + (size_t)k * p->ntensors : NULL;
-        code = add_round(g, &a, why);
+    if (!code) {
+        find_uses(g, &a);
+        code = add_rounds(g, &a, times, rounds, why);
     }
     if (!g->kind) {
         g->kind = plan_kind_text(p->kind, strlen(p->kind));
@@ -382,6 +428,7 @@ int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds,
     free(a.pieces);
     free(a.node);
     free(a.use);
+    free(a.again);
     return code;
 }
 

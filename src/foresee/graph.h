@@ -35,6 +35,7 @@ struct graph_channel {
     uint32_t sent_in;                    /* messages of node `sent` that the sender had, */
     double sent_bytes;                   /* and their bytes */
     int64_t bytes, messages;
+    bool whole; /* the receiver's plan says that nothing waits for any of them: each counts once, for all rounds */
 };
 
 struct graph_edge {
@@ -51,6 +52,7 @@ struct graph {
     size_t table_size;
     uint32_t *aside;  /* for each rank: the node of its copies that wait for nothing, or GRAPH_NONE */
     bool *only_sends; /* ranks whose messages are joined as they are received; all false at first */
+    bool *feeds;      /* of the plan that is being added: ranks from which messages come that something waits for */
     bool clash;       /* such a rank waits for something before it sends: the graph is of no use */
     double *busy;     /* after graph_close: nanoseconds for which each link is busy, at least */
     int64_t bytes, messages, copied, folded;
@@ -58,8 +60,8 @@ struct graph {
 };
 
 int graph_open(struct graph *g, const struct links *l, struct failure *why);
-/* Adds a plan `rounds` times. times: how often each tensor of the plan counts in each round, round by round; or NULL
- * for once each time. */
+/* Adds a plan `rounds` times. times: how often each tensor of the plan counts in each round, round by round, and then
+ * in all of them; or NULL for one round in which each counts once. */
 int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds, struct failure *why);
 int graph_close(struct graph *g, struct failure *why);
 void graph_free(struct graph *g);

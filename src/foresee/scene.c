@@ -275,19 +275,19 @@ static int lower_one(const struct scene *s, int rank, const weft_lower_opts *opt
                : CLI_OK;
 }
 
-/* How often each tensor of a plan counts in each round, round by round. */
+/* How often each tensor of a plan counts in each round, round by round, and then in all of them. */
 static int cut_rounds(const struct scene *s, int rounds, int **out, struct failure *why)
 {
     size_t n = s->times.n, tensors = n;
     for (size_t i = 0; i < n; i++)
         tensors += has_scales(&s->moves.v[i]);
     double *pace = malloc((n + 1) * sizeof *pace);
-    int *part = *out = malloc(((size_t)rounds * tensors + 1) * sizeof *part);
+    int *part = *out = malloc(((size_t)(rounds + 1) * tensors + 1) * sizeof *part);
     int code = pace && part ? paces(s, pace, why) : no_memory(why);
-    for (int k = 0; k < rounds && !code; k++)
+    for (int k = 0; k <= rounds && !code; k++)
         for (size_t i = 0; i < n; i++) {
-            *part =
-                before_round(s->times.v[i], pace[i], k + 1, rounds) - before_round(s->times.v[i], pace[i], k, rounds);
+            int t = s->times.v[i], from = k < rounds ? before_round(t, pace[i], k, rounds) : 0;
+            *part = (k < rounds ? before_round(t, pace[i], k + 1, rounds) : t) - from;
             part++;
             if (has_scales(&s->moves.v[i])) {
                 *part = part[-1];
