@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 8
+#define DEVICE_ABI 9
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 
@@ -53,22 +53,25 @@ struct device_word {
 
 /* Words that get the same value: in device memory, where kernels look at them all the time, and in host memory, where
  * hosts do so, and kernels now and then. Word i of n is at `near` in device memory, or that far behind address i of a
- * list in device memory. The first `hosts` of them are in host memory that was pinned, `stride` bytes apart. `stamped`:
- * each of these has another word behind it, aligned to 8 bytes together, and both are written at once; the other one
- * gets a value that differs from one write to the next, so that a host can tell them apart. */
+ * list in device memory. The first `hosts` of them are in host memory that was pinned, `stride` bytes apart. */
 struct device_words {
     uint64_t list; /* 0: there is one word, or none */
     uint64_t near, at;
     uint32_t n, hosts, stride;
-    uint32_t stamped;
     uint32_t value, host_value; /* host_value: what is awaited in host memory */
 };
 
 /* What a kernel does with words by itself. It writes `come`. It waits for each of `awaited` until one of its places
- * has reached the value: (int32_t)(word - value) >= 0. At its end it writes `reset`, and then `told`. Those that see a
- * word in device memory find it written in host memory, too. */
+ * has reached the value: (int32_t)(word - value) >= 0. At its end it writes `told`. Words in host memory are written
+ * beside those in device memory, before the kernel ends: those that see one in device memory may not find the other one
+ * written yet.
+ *
+ * `counter` is a word in device memory, or 0. Its value is added to all values but host_value. `counts`: the kernel
+ * adds 1 to it at its end. So a graph, which has constants in it, writes another value each time it is launched. */
 struct device_gate {
-    struct device_words come, awaited, reset, told;
+    uint64_t counter;
+    struct device_words come, awaited, told;
+    bool counts;
 };
 
 /* One start of a kernel; device_table makes them (device_table.h). */

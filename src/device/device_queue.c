@@ -108,14 +108,14 @@ int device_queue_run(struct device_queue *q, void *stream, const struct device_g
     }
     int err = 0;
     if (g && g->awaited.n) {
-        struct device_gate before = {.come = g->come, .awaited = g->awaited};
+        struct device_gate before = {.counter = g->counter, .come = g->come, .awaited = g->awaited};
         err = d->ops->meet(d, stream, &before, NULL);
     }
     for (size_t i = 0; i < q->n && !err; i++)
         err = launch(q, stream, i);
     if (err || !g)
         return err;
-    struct device_gate after = {.reset = g->reset, .told = g->told};
+    struct device_gate after = {.counter = g->counter, .told = g->told, .counts = g->counts};
     return d->ops->meet(d, stream, &after, NULL);
 }
 

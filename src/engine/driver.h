@@ -96,12 +96,12 @@ int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at);
 void launcher_free(weft_exec *x, struct program *p);
 /* Records a run on a stream that is being captured into a graph (device/replay.h). */
 int launcher_capture(weft_exec *x, void *stream);
-/* The comm has failed, or a rank is gone: streams of this rank that wait for others go on. True: one waited in a run of
- * a graph, and launches of the graph that are queued behind it will wait, too. Any thread may call it. */
-bool launcher_release(weft_exec *x);
+/* The comm has failed, or a rank is gone: streams of this rank that wait for others go on, and those of graphs that are
+ * launched later. Any thread may call it. */
+void launcher_release(weft_exec *x);
 /* Does a stream of this rank wait in a run of a graph for ranks that have not launched theirs (replay_lacks)? Any
  * thread may call it. */
-bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *stamp);
+bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *replay);
 /* Does a stream of this rank wait for `rank`? Any thread may call it. */
 bool launcher_stream_waits(const weft_exec *x, int rank);
 

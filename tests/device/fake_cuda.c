@@ -168,18 +168,18 @@ static uint32_t *host_word(const struct device_words *w, uint32_t i)
 {
     return (uint32_t *)(uintptr_t)(w->at + (uint64_t)i * w->stride);
 }
-static void write_words(const struct device_words *w)
+static void write_words(const struct device_words *w, uint32_t base)
 {
     for (uint32_t i = 0; i < w->hosts; i++)
-        host_word(w, i)[0] = w->value, host_word(w, i)[w->stamped] += w->stamped;
+        *host_word(w, i) = w->value + base;
     for (uint32_t i = 0; i < w->n; i++)
-        *near_word(w, i) = w->value;
+        *near_word(w, i) = w->value + base;
 }
 /* Nobody else works while a kernel runs here, so a word that is not there yet never comes. */
-static bool words_are_there(const struct device_words *w)
+static bool words_are_there(const struct device_words *w, uint32_t base)
 {
     for (uint32_t i = 0; i < w->n; i++)
-        if ((int32_t)(*near_word(w, i) - w->value) < 0 && (int32_t)(*host_word(w, i) - w->host_value) < 0)
+        if ((int32_t)(*near_word(w, i) - w->value - base) < 0 && (int32_t)(*host_word(w, i) - w->host_value) < 0)
             return false;
     return true;
 }
@@ -207,13 +207,15 @@ CALL cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **arguments, v
     const struct gate *gate = arguments[1];
     if (c->gridDimX > MULTIPROCESSORS / 4) /* all blocks must have a place, beside other kernels that wait */
         return CUDA_ERROR_INVALID_VALUE;
-    write_words(&gate->words.come);
-    if (!words_are_there(&gate->words.awaited))
+    uint32_t *counter = (uint32_t *)(uintptr_t)gate->words.counter, base = counter ? *counter : 0;
+    write_words(&gate->words.come, base);
+    if (!words_are_there(&gate->words.awaited, base))
         return CUDA_ERROR_LAUNCH_TIMEOUT;
     for (uint32_t i = 0; i < gate->n; i++)
         run_blocks(table, &gate->launches[i]);
-    write_words(&gate->words.reset);
-    write_words(&gate->words.told);
+    write_words(&gate->words.told, base);
+    if (gate->words.counts)
+        ++*counter;
     return CUDA_SUCCESS;
 }
 CALL cuMemAlloc(CUdeviceptr *at, size_t bytes)

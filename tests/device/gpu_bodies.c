@@ -267,14 +267,15 @@ static void read_only_calls(void)
     close(file);
 }
 
-/* Gates: of three ranks, of which this one has all words. A list of addresses, and words in both memories. */
+/* Gates: of three ranks, of which this one has all words. A list of addresses, words in both memories, and a counter:
+ * the same gate is passed twice. */
 static void gate_calls(void)
 {
-    enum { RANKS = 3, STRIDE = 64, COME = 0, GONE = 128, BYTES = 100 };
+    enum { RANKS = 3, STRIDE = 64, COME = 0, GONE = 128, COUNTER = 192, BYTES = 100 };
     const size_t page = 4096;
     volatile uint32_t *host = aligned_alloc(page, page);
     unsigned char *memory = ops->alloc(device, 8192), back[BYTES], text[BYTES];
-    uint64_t at, list[RANKS], base = (uintptr_t)memory + 4096, near[2 * RANKS];
+    uint64_t at, list[RANKS], base = (uintptr_t)memory + 4096, near[2 * RANKS], counter;
     memset((void *)(uintptr_t)host, 0, page);
     must(ops->pin(device, (void *)(uintptr_t)host, page, &at), "pin");
     for (int r = 0; r < RANKS; r++)
@@ -282,11 +283,13 @@ static void gate_calls(void)
     must(ops->copy(device, stream, memory, list, sizeof list), "copy of the list");
     const uint64_t of = (uintptr_t)memory;
     /* the others have come: one in device memory, one in host memory alone */
-    struct device_gate other = {.come = {.near = list[1] + COME, .n = 1, .value = 1}};
+    struct device_gate other = {.come = {.near = list[1] + COME, .n = 1, .value = 2}};
     must(ops->meet(device, stream, &other, NULL), "meet");
     must(ops->sync(device, stream), "sync");
     host[2 * STRIDE / 4] = 2;
     struct device_gate gate = {
+        .counter = list[0] + COUNTER,
+        .counts = true,
         .come = {.near = list[0] + COME, .at = at, .n = 1, .hosts = 1, .stride = STRIDE, .value = 1},
         .awaited = {.list = of + 8,
                     .near = COME,
@@ -295,8 +298,8 @@ static void gate_calls(void)
                     .stride = STRIDE,
                     .value = 1,
                     .host_value = 2},
-        .reset = {.list = of, .near = COME, .at = at, .n = RANKS, .hosts = RANKS, .stride = STRIDE, .value = 0},
-        .told = {.list = of + 8, .near = GONE, .n = RANKS - 1, .value = 5},
+        .told =
+            {.list = of + 8, .near = GONE, .at = at + 4, .n = RANKS - 1, .hosts = RANKS, .stride = STRIDE, .value = 5},
     };
     struct device_queue *q;
     const int64_t n[1] = {BYTES}, stride[1] = {1};
@@ -310,16 +313,20 @@ static void gate_calls(void)
     must(device_queue_add(q, &task), "add");
     must(device_queue_close(q), "close");
     must(device_queue_run(q, stream, &gate), "a launch with a gate");
+    must(device_queue_run(q, stream, &gate), "the same again");
     must(ops->copy(device, stream, back, memory + 2048, BYTES), "copy");
     for (int r = 0; r < RANKS; r++) {
         must(ops->copy(device, stream, &near[r], (void *)(uintptr_t)(list[r] + COME), 4), "copy");
         must(ops->copy(device, stream, &near[RANKS + r], (void *)(uintptr_t)(list[r] + GONE), 4), "copy");
     }
+    must(ops->copy(device, stream, &counter, (void *)(uintptr_t)(list[0] + COUNTER), 4), "copy");
     must(ops->sync(device, stream), "sync");
     expect(!memcmp(back, text, BYTES), "the kernel behind the gate has done its work");
+    expect((uint32_t)counter == 2, "the gate was passed twice");
+    expect((uint32_t)near[0] == 2 && host[0] == 2, "the gate has said that this rank has come");
     for (int r = 0; r < RANKS; r++) {
-        expect((uint32_t)near[r] == 0 && host[r * STRIDE / 4] == 0, "the gate has reset all words");
-        expect((uint32_t)near[RANKS + r] == (r ? 5 : 0), "the gate has told the others");
+        expect((uint32_t)near[RANKS + r] == (r ? 6 : 0), "the gate has told the others");
+        expect(host[r * STRIDE / 4 + 1] == 6, "the gate has told the hosts");
     }
     device_queue_free(q);
     ops->unpin(device, (void *)(uintptr_t)host);

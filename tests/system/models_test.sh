@@ -175,10 +175,9 @@ for model in barrier 'barrier -DPAIRS -DAPART' slots 'slots -DPULL' 'slots -DPUS
 done
 broken "$stuck" wake -DCHAIN
 broken "$wrong" replay -DGONE_FIRST
-broken "$wrong" replay -DNO_COME
-broken "$wrong" replay -DNO_GONE
-broken "$wrong" replay -DHOST_LAST
-broken "$wrong" replay -DONE_GONE
+broken "$stuck" replay -DCOUNT_EARLY
+broken "$wrong" replay -DDONE_ALONE
+broken "$wrong" replay -DNO_HOLD
 for fault in 'NO_FENCE -DDEATHS=0' 'BLIND_EPOCH -DDEATHS=0 -DSTOPS=0' 'ONE_KEY -DSTOPS=0' 'NO_LEASE -DSTOPS=0' 'UNCOMPARED -DSTOPS=0' 'HALF -DDEATHS=0 -DSTOPS=0' \
     'STEP_ORDER -DREADER -DSTEPS=2 -DDEATHS=0 -DSTOPS=0'; do
     # shellcheck disable=SC2086  # a fault and options

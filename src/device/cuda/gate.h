@@ -2,10 +2,13 @@
  *
  * All ranks are on one device, so words in device memory are written and read at its scope, and those in host memory at
  * that of the system. What came before the kernel in its stream is seen by those that see `come`; the kernel, and what
- * is behind it in the stream, sees what was written before the awaited words; those that see `told` see `reset` and
- * what all blocks wrote. Why the last: each thread's stores come before the barrier of its block, the barrier before
- * the fence and the count of its first thread, the counts of all blocks before the last one, which comes before the
- * fences and stores of the block that counted last. Levels are ordered by the same count.
+ * is behind it in the stream, sees what was written before the awaited words; those that see `told` see what all blocks
+ * wrote. Why the last: each thread's stores come before the barrier of its block, the barrier before the fence and the
+ * count of its first thread, the counts of all blocks before the last one, which comes before the stores of the block
+ * that counted last. Levels are ordered by the same count.
+ *
+ * A store to host memory takes longer than all else, and a fence waits for the stores of its thread. So another warp
+ * writes the words there.
  */
 #ifndef WEFT_DEVICE_CUDA_GATE_H
 #define WEFT_DEVICE_CUDA_GATE_H
@@ -43,29 +46,25 @@ static __device__ uint64_t gate_near(const struct device_words *w, uint32_t i)
     return w->near + (w->list ? ((const uint64_t *)w->list)[i] : 0);
 }
 
-static __device__ void gate_write_host(const struct device_words *w, uint32_t i)
-{
-    uint64_t at = w->at + (uint64_t)i * w->stride, time;
-    if (w->stamped) {
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
-        asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(time << 32 | w->value) : "memory");
-    } else {
-        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(w->value) : "memory");
-    }
-}
+#define GATE_WARP 32
 
-/* All threads of the block take part. */
-static __device__ void gate_write(const struct device_words *w)
+/* All threads of the block take part. `base` is the counter's value. */
+static __device__ void gate_write(const struct device_words *w, uint32_t base)
 {
-    for (uint32_t i = threadIdx.x; i < w->hosts; i += DEVICE_THREADS)
-        gate_write_host(w, i);
-    if (w->hosts > 1)
-        __syncthreads(); /* a word alone is written by one thread */
+    const uint32_t value = w->value + base;
     for (uint32_t i = threadIdx.x; i < w->n; i += DEVICE_THREADS)
-        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(gate_near(w, i)), "r"(w->value) : "memory");
+        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(gate_near(w, i)), "r"(value) : "memory");
+    for (uint32_t i = threadIdx.x - GATE_WARP; i < w->hosts; i += DEVICE_THREADS)
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(w->at + (uint64_t)i * w->stride), "r"(value)
+                     : "memory");
 }
 
-static __device__ bool gate_reached(const struct device_words *w, uint32_t i, uint32_t look)
+static __device__ uint32_t gate_base(const struct gate *g)
+{
+    return g->words.counter ? *(const volatile uint32_t *)g->words.counter : 0;
+}
+
+static __device__ bool gate_reached(const struct device_words *w, uint32_t base, uint32_t i, uint32_t look)
 {
     uint32_t value;
     if (look % 64 == 63) {
@@ -76,25 +75,28 @@ static __device__ bool gate_reached(const struct device_words *w, uint32_t i, ui
         return (int32_t)(value - w->host_value) >= 0;
     }
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(gate_near(w, i)) : "memory");
-    return (int32_t)(value - w->value) >= 0;
+    return (int32_t)(value - w->value - base) >= 0;
 }
 
-static __device__ void gate_await(const struct device_words *w)
+static __device__ void gate_await(const struct device_words *w, uint32_t base)
 {
     for (uint32_t i = threadIdx.x; i < w->n; i += DEVICE_THREADS)
-        for (uint32_t look = 0; !gate_reached(w, i, look); look++)
+        for (uint32_t look = 0; !gate_reached(w, base, i, look); look++)
             ;
 }
 
-static __device__ void gate_begin(const struct gate *g)
+/* Returns the counter's value, which no block changes before all blocks have come to the end. */
+static __device__ uint32_t gate_begin(const struct gate *g)
 {
     gate_order();
+    const uint32_t base = gate_base(g);
     if (!blockIdx.x)
-        gate_write(&g->words.come);
+        gate_write(&g->words.come, base);
     __syncwarp(); /* threads that wait must not keep others of their warp from writing */
-    gate_await(&g->words.awaited);
+    gate_await(&g->words.awaited, base);
     __syncthreads();
     gate_next();
+    return base;
 }
 
 /* All threads of the block call it. True on the block that has come last, if all blocks have come `before` times. */
@@ -122,15 +124,16 @@ static __device__ void gate_level(const struct gate *g, uint32_t before)
     __syncthreads();
 }
 
-static __device__ void gate_end(const struct gate *g, uint32_t levels)
+static __device__ void gate_end(const struct gate *g, uint32_t levels, uint32_t base)
 {
     if (!gate_count(g, levels))
         return;
     if (!threadIdx.x && gridDim.x > 1)
-        *(volatile unsigned *)g->count = 0; /* for the next run, which begins behind `told` or this kernel */
-    gate_write(&g->words.reset);
+        *(volatile uint32_t *)g->count = 0; /* for the next run, which begins behind `told` or this kernel */
+    if (!threadIdx.x && g->words.counts)
+        *(volatile uint32_t *)g->words.counter = base + 1;
     __syncthreads();
-    gate_write(&g->words.told);
+    gate_write(&g->words.told, base);
 }
 #endif
 #endif

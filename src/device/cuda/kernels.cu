@@ -93,7 +93,7 @@ static __device__ __forceinline__ void ahead(const void *image, const struct gat
     {                                                                                   \
         uint32_t levels = 0;                                                            \
         ahead(image, &gate);                                                            \
-        gate_begin(&gate);                                                              \
+        const uint32_t base = gate_begin(&gate);                                        \
         for (uint32_t i = 0; i < gate.n; i++) {                                         \
             const struct device_launch *l = &gate.launches[i];                          \
             if (i && l->level != l[-1].level)                                           \
@@ -101,7 +101,7 @@ static __device__ __forceinline__ void ahead(const void *image, const struct gat
             for (uint32_t block = blockIdx.x; block < l->blocks; block += gridDim.x)    \
                 work;                                                                   \
         }                                                                               \
-        gate_end(&gate, levels);                                                        \
+        gate_end(&gate, levels, base);                                                  \
     }
 #define MEET_BODY(body) body(image, body_item(image, l->first, l->n, l->blocks, block), block, threadIdx.x)
 MEET(meet, (void)0)

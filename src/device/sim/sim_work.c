@@ -36,11 +36,13 @@ struct sim_work *sim_work_words(enum sim_kind kind, const struct device_word *wo
     return w;
 }
 
-struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_words *words)
+struct sim_work *sim_work_gate(enum sim_kind kind, uint64_t counter, const struct device_words *words)
 {
     struct sim_work *w = new_work(kind, 0);
-    if (w)
-        w->u.gate = *words;
+    if (!w)
+        return NULL;
+    w->u.gate.counter = counter;
+    w->u.gate.words = *words;
     return w;
 }
 
@@ -188,6 +190,20 @@ static void signal_words(struct kernel *k, const struct sim_work *w)
 
 /* ---- gates ---- */
 
+/* What is added to the values of a gate. */
+static uint32_t *counter_at(struct kernel *k, uint64_t counter)
+{
+    return word_at(k, &(struct device_word){.at = counter});
+}
+
+/* The words of a gate, with the values that they have in this run. */
+static struct device_words gate_now(struct kernel *k, const struct sim_work *w)
+{
+    struct device_words now = w->u.gate.words;
+    now.value += w->u.gate.counter ? *counter_at(k, w->u.gate.counter) : 0;
+    return now;
+}
+
 static struct device_word near_word(struct kernel *k, const struct device_words *w, uint32_t i)
 {
     uint64_t base = 0;
@@ -201,25 +217,18 @@ static struct device_word host_word(const struct device_words *w, uint32_t i, ui
     return (struct device_word){w->at + (uint64_t)i * w->stride, value};
 }
 
-static uint64_t stamp(void)
-{
-    static _Atomic uint64_t last;
-    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed);
-}
-
+/* In either order, one long before the other. */
 static void gate_write(struct kernel *k, const struct device_words *w, struct sim_luck *luck)
 {
-    for (uint32_t i = 0; i < w->hosts; i++) {
-        struct device_word word = host_word(w, i, w->value);
-        if (w->stamped)
-            __atomic_store_n((uint64_t *)at(k, word.at, sizeof(uint64_t)), stamp() << 32 | word.value,
-                             __ATOMIC_RELEASE);
-        else
-            write_one(k, word);
+    const bool host_first = sim_work_below(luck, 2);
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < w->hosts && host_first == !turn; i++)
+            write_one(k, host_word(w, i, w->value));
+        for (uint32_t i = 0; i < w->n && host_first == turn; i++)
+            write_one(k, near_word(k, w, i));
+        if (!turn)
+            sim_work_late(luck);
     }
-    sim_work_late(luck);
-    for (uint32_t i = 0; i < w->n; i++)
-        write_one(k, near_word(k, w, i));
 }
 
 /* As `await`, but a word counts in either memory. */
@@ -313,6 +322,7 @@ static void launch(struct sim_device *d, struct kernel *k, const struct sim_work
 
 static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w, struct sim_luck *luck)
 {
+    struct device_words gate;
     switch (w->kind) {
     case SIM_AWAIT: await(d, k, w); break;
     case SIM_SIGNAL: signal_words(k, w); break;
@@ -322,16 +332,23 @@ static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w
         copy(k, w, luck);
         break;
     case SIM_LAUNCH: launch(d, k, w, luck); break;
-    case SIM_GATE_WRITE: gate_write(k, &w->u.gate, luck); break;
-    case SIM_GATE_AWAIT: gate_await(d, k, &w->u.gate); break;
+    case SIM_GATE_WRITE:
+        gate = gate_now(k, w);
+        gate_write(k, &gate, luck);
+        break;
+    case SIM_GATE_AWAIT:
+        gate = gate_now(k, w);
+        gate_await(d, k, &gate);
+        break;
+    case SIM_GATE_COUNT: ++*counter_at(k, w->u.gate.counter); break;
     case SIM_KERNEL: w->u.kernel.body(&k->view, w->u.kernel.arg); break;
     }
 }
 
 void sim_work_do(struct sim_device *d, const struct sim_work *w, struct sim_luck *luck)
 {
-    static const char *const names[] = {"await",  "signal", "copy", "a kernel of weft", "a kernel of the program",
-                                        "a gate", "a gate"};
+    static const char *const names[] = {"await",  "signal", "copy",  "a kernel of weft", "a kernel of the program",
+                                        "a gate", "a gate", "a gate"};
     struct kernel k = {0};
     if (sim_device_state(d) != SIM_WORKS)
         return;

@@ -4,7 +4,16 @@
 #include "base/list.h"
 #include "device/sim/sim_device.h"
 
-enum sim_kind { SIM_AWAIT, SIM_SIGNAL, SIM_COPY, SIM_LAUNCH, SIM_KERNEL, SIM_GATE_WRITE, SIM_GATE_AWAIT };
+enum sim_kind {
+    SIM_AWAIT,
+    SIM_SIGNAL,
+    SIM_COPY,
+    SIM_LAUNCH,
+    SIM_KERNEL,
+    SIM_GATE_WRITE,
+    SIM_GATE_AWAIT,
+    SIM_GATE_COUNT
+};
 
 struct sim_stream;
 
@@ -22,7 +31,10 @@ struct sim_work {
             uint64_t table;
             struct device_launch what;
         } launch;
-        struct device_words gate;
+        struct {
+            uint64_t counter;
+            struct device_words words;
+        } gate;
         struct {
             sim_kernel *body;
             void *arg;
@@ -34,7 +46,7 @@ struct sim_work {
 
 /* NULL: out of memory. */
 struct sim_work *sim_work_words(enum sim_kind kind, const struct device_word *words, size_t n);
-struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_words *words);
+struct sim_work *sim_work_gate(enum sim_kind kind, uint64_t counter, const struct device_words *words);
 /* *plain: it uses host memory that is not pinned, so that the caller has to wait for it. */
 struct sim_work *sim_work_copy(void *dst, const void *src, size_t bytes, bool *plain);
 struct sim_work *sim_work_launch(uint64_t table, const struct device_launch *l);

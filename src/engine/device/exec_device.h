@@ -43,7 +43,14 @@ struct exec_device {
 };
 
 /* The words in device memory: where they are. Kernels look at some all the time while others are written. */
-enum near_word { NEAR_ARRIVED = 0, NEAR_DONE = 128, NEAR_COME = 256, NEAR_GONE = 384, NEAR_BYTES = 512 };
+enum near_word {
+    NEAR_ARRIVED = 0,
+    NEAR_DONE = 128,
+    NEAR_COME = 256, /* this one and the next two: replay.h */
+    NEAR_GONE = 384,
+    NEAR_REPLAYS = 512,
+    NEAR_BYTES = 640
+};
 
 /* Of a program of such an exec. */
 struct program_device {

@@ -7,7 +7,6 @@
 #include "engine/device/mirror.h"
 
 #define LAUNCHER 0 /* the rank */
-#define RELEASED 2 /* what the host writes into a word to let a stream go on */
 
 static uint32_t process_hash(void)
 {
@@ -42,42 +41,37 @@ const char *replay_refusal(const struct replay *r, const weft_exec *x)
                                 "nvidia-cuda-mps-control, or make the ranks threads of one process";
 }
 
-/* The words of n ranks from rank `first` on. `host`: the same word of that rank in host memory. */
+/* The words of n ranks from rank `first` on. `host`: that of the first one in host memory, where `hosts` are written.
+ */
 static struct device_words words_at(const struct replay *r, const weft_exec *x, enum near_word near,
-                                    const _Atomic uint32_t *host, int first, int n, uint32_t value)
+                                    const _Atomic uint32_t *host, int hosts, int first, int n)
 {
     bool own = first == x->comm->rank && n == 1;
     return (struct device_words){.list = own ? 0 : r->near + 8 * (uint64_t)first,
                                  .near = (own ? (uint64_t)(uintptr_t)x->device->near : 0) + near,
                                  .at = r->at + (uint64_t)((uintptr_t)host - (uintptr_t)r->words),
                                  .n = (uint32_t)n,
-                                 .hosts = near == NEAR_COME ? (uint32_t)n : 0,
-                                 .stride = sizeof *r->words,
-                                 .stamped = near == NEAR_COME,
-                                 .value = value,
-                                 .host_value = RELEASED};
+                                 .hosts = (uint32_t)hosts,
+                                 .value = 1,
+                                 .host_value = 1};
 }
 
 /* The launcher is rank 0: the others are behind it. */
-static int record_launcher(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue)
-{
-    const int n = x->comm->size;
-    struct device_gate g = {.come = words_at(r, x, NEAR_COME, &r->words[0].come, 0, 1, 1),
-                            .awaited = words_at(r, x, NEAR_COME, &r->words[1].come, 1, n - 1, 1),
-                            .reset = words_at(r, x, NEAR_COME, &r->words[0].come, 0, n, 0),
-                            .told = words_at(r, x, NEAR_GONE, &r->words[1].gone, 1, n - 1, 1)};
-    return device_queue_run(queue, stream, &g);
-}
-
-static int record_other(struct replay *r, weft_exec *x, void *stream)
+static int record(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue)
 {
     struct device *d = x->device->device;
-    const int rank = x->comm->rank;
+    const int rank = x->comm->rank, others = x->comm->size - 1;
     const struct replay_words *own = &r->words[rank];
-    struct device_gate g = {.come = words_at(r, x, NEAR_COME, &own->come, rank, 1, 1),
-                            .awaited = words_at(r, x, NEAR_GONE, &own->gone, rank, 1, 1),
-                            .reset = words_at(r, x, NEAR_GONE, &own->gone, rank, 1, 0)};
-    return d->ops->meet(d, stream, &g, NULL);
+    struct device_gate g = {.counter = (uint64_t)(uintptr_t)x->device->near + NEAR_REPLAYS,
+                            .come = words_at(r, x, NEAR_COME, &own->come, 1, rank, 1),
+                            .counts = true};
+    if (rank != LAUNCHER) {
+        g.awaited = words_at(r, x, NEAR_GONE, &own->released, 0, rank, 1);
+        return d->ops->meet(d, stream, &g, NULL);
+    }
+    g.awaited = words_at(r, x, NEAR_COME, &own->released, 0, 1, others);
+    g.told = words_at(r, x, NEAR_GONE, &own->gone, 1, 1, others);
+    return device_queue_run(queue, stream, &g);
 }
 
 int replay_record(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue)
@@ -85,45 +79,49 @@ int replay_record(struct replay *r, weft_exec *x, void *stream, struct device_qu
     struct mirror *m = x->program->device->mirror;
     int err = m ? mirror_in(m, stream) : 0;
     if (!err)
-        err = x->comm->rank == LAUNCHER ? record_launcher(r, x, stream, queue) : record_other(r, x, stream);
+        err = record(r, x, stream, queue);
     return err || !m ? err : mirror_out(m, stream);
 }
 
-static bool has_come(const struct replay *r, int rank)
+static uint32_t look(const _Atomic uint32_t *word)
 {
-    return atomic_load_explicit(&r->words[rank].come, memory_order_acquire);
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+/* The replay to which this rank has come last; *waits: it is not done. */
+static uint32_t last_replay(const struct replay *r, const weft_exec *x, bool *waits)
+{
+    uint32_t gone = look(&r->words[LAUNCHER].gone), come = look(&r->words[x->comm->rank].come);
+    *waits = (int32_t)(come - gone) > 0; /* `gone` may be written before `come` is */
+    return come;
+}
+
+static bool lacks(const struct replay *r, int rank, uint32_t replay)
+{
+    return (int32_t)(look(&r->words[rank].come) - replay) < 0;
 }
 
 bool replay_waits(const struct replay *r, const weft_exec *x, int rank)
 {
-    return has_come(r, x->comm->rank) && (rank == LAUNCHER || !has_come(r, rank));
+    bool waits;
+    uint32_t replay = last_replay(r, x, &waits);
+    return waits && (rank == LAUNCHER || lacks(r, rank, replay));
 }
 
-bool replay_lacks(const struct replay *r, const weft_exec *x, int *missing, uint32_t *stamp)
+bool replay_lacks(const struct replay *r, const weft_exec *x, int *missing, uint32_t *replay)
 {
-    const struct replay_words *own = &r->words[x->comm->rank];
-    /* Relaxed: a stamp that belongs to the next run is another one than that of the last look. */
-    *stamp = atomic_load_explicit(&own->stamp, memory_order_relaxed);
-    for (int k = 0; k < x->comm->size && has_come(r, x->comm->rank); k++)
-        if (!has_come(r, k)) {
+    bool waits;
+    *replay = last_replay(r, x, &waits);
+    for (int k = 0; k < x->comm->size && waits; k++)
+        if (lacks(r, k, *replay)) {
             *missing = k;
             return true;
         }
     return false;
 }
 
-bool replay_release(struct replay *r, const weft_exec *x)
+void replay_release(struct replay *r, const weft_exec *x)
 {
-    bool waits = has_come(r, x->comm->rank);
-    if (!waits)
-        return false;
     /* Release: what is behind the waits sees no more than it would have seen. */
-    for (int k = 0; k < x->comm->size && x->comm->rank == LAUNCHER; k++)
-        if (k != LAUNCHER)
-            atomic_store_explicit(&r->words[k].come, RELEASED, memory_order_release);
-    if (x->comm->rank != LAUNCHER) {
-        atomic_store_explicit(&r->words[x->comm->rank].come, 0, memory_order_release);
-        atomic_store_explicit(&r->words[x->comm->rank].gone, RELEASED, memory_order_release);
-    }
-    return true;
+    atomic_store_explicit(&r->words[x->comm->rank].released, 1, memory_order_release);
 }

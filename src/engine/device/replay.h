@@ -1,22 +1,17 @@
 /* Runs that were captured into a graph of the caller, which is launched again and again. A graph has constants in it,
- * so the words by which ranks meet cannot hold the number of a run. Each rank has two words of its own instead, which
- * are 0 between runs and are reset in the run itself:
+ * so it cannot hold the number of a run. Each rank has a counter in device memory instead, to which the last kernel of
+ * each replay adds 1 (device_gate), and all ranks launch their graphs equally often. So ranks meet by numbers, as in
+ * ordinary runs (launcher.c):
  *
- *   come   the rank's stream has come to a run. The rank writes 1, and the launcher writes 0 when the run is done
- *   gone   the run is done for this rank. The launcher writes 1, and the rank writes 0 when it has seen it
+ *   come   the rank's stream has come to replay n
+ *   gone   replay n is done. The launcher writes it for each rank
  *
- * The launcher's graph: come of its own = 1; wait for come == 1 of all other ranks; the launches; come = 0 for all
- * ranks; gone = 1 for all other ranks. The graph of another rank: come = 1; wait for gone == 1; gone = 0. Copies into a
- * mirror stand before all of this, and copies out of it behind.
+ * The launcher's graph: come of its own; wait for come of all other ranks; the launches; gone for all ranks. The graph
+ * of another rank: come; wait for gone. Copies into a mirror stand before all of this, and copies out of it behind.
  *
- * Both are in device memory. `come` is in host memory, too, written before that in device memory: there the watcher
- * sees which rank waits, and by a stamp beside it whether it waits in the same run as before. To let a stream go on,
- * the host writes a value into the words in host memory that is never there otherwise, and that kernels look for.
- *
- * Why no write is lost: a rank writes come = 1 for its next run behind the wait for gone == 1, which the launcher
- * writes after come = 0. The launcher writes gone = 1 for the next run behind the wait for come == 1, which the rank
- * writes after gone = 0. Streams do all this in order, and a write is seen after those before it.
- * tests/models/replay.pml checks it.
+ * Both are in device memory, where kernels look, and in host memory, where the watcher sees which rank waits for which.
+ * To let a stream go on, the host writes `released`, which kernels look for now and then.
+ * tests/models/replay.pml is a model of it.
  *
  * Runs of weft_exec_start_on that are not captured may stand between launches of the graph, in the same place on all
  * ranks: they have other words, and a stream does one after the other.
@@ -33,8 +28,8 @@
 
 /* Of a rank, in memory that all ranks have pinned. Zero at first. */
 struct replay_words {
-    _Alignas(CORE_LINE) _Atomic uint32_t come, stamp; /* stamp: another one in each run, written with come */
-    _Atomic uint32_t gone;
+    _Alignas(CORE_LINE) _Atomic uint32_t come, gone; /* gone: in those of the launcher only */
+    _Atomic uint32_t released;
     _Atomic uint32_t process, mps; /* written at bind: a hash of the rank's process, and whether it uses MPS */
 };
 
@@ -51,10 +46,9 @@ const char *replay_refusal(const struct replay *r, const weft_exec *x);
 int replay_record(struct replay *r, weft_exec *x, void *stream, struct device_queue *queue);
 /* Does a stream of this rank wait for `rank` in such a run? Any thread may call it. */
 bool replay_waits(const struct replay *r, const weft_exec *x, int rank);
-/* If a stream of this rank waits in such a run for ranks that have not come to it: *missing is one of them, and *stamp
- * is another one in each run. Any thread may call it. */
-bool replay_lacks(const struct replay *r, const weft_exec *x, int *missing, uint32_t *stamp);
-/* Lets a stream of this rank go on that waits in such a run. True: one did wait. Launches that are queued behind it
- * wait again. Any thread may call it. */
-bool replay_release(struct replay *r, const weft_exec *x);
+/* If a stream of this rank waits in such a run for ranks that have not come to it: *missing is one of them, and *replay
+ * is the number of the run. Any thread may call it. */
+bool replay_lacks(const struct replay *r, const weft_exec *x, int *missing, uint32_t *replay);
+/* Lets streams of this rank go on that wait in such runs, now or later. Any thread may call it. */
+void replay_release(struct replay *r, const weft_exec *x);
 #endif

@@ -13,14 +13,12 @@
 #include "engine/driver.h"
 
 #define LOOK_NS 100000000 /* between two looks */
-#define SOON_NS 200000    /* the same while streams that were released may wait again: */
-#define SOON_LOOKS 500    /* that many looks */
 
 struct watched {
     weft_exec *x;
     struct watched *next;
-    int64_t since;  /* nanoseconds: when a stream was first seen to wait in a run of a graph; 0: none waits, */
-    uint32_t stamp; /* of that run */
+    int64_t since;   /* nanoseconds: when a stream was first seen to wait in a run of a graph; 0: none waits, */
+    uint32_t replay; /* the number of that run */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -60,12 +58,12 @@ static void check_graphs(struct watched *w)
 {
     const weft_comm *c = w->x->comm;
     int missing;
-    uint32_t stamp;
-    bool lacks = launcher_lacks(w->x, &missing, &stamp);
+    uint32_t replay;
+    bool lacks = launcher_lacks(w->x, &missing, &replay);
     int64_t now = core_now();
-    if (!lacks || stamp != w->stamp || !w->since)
+    if (!lacks || replay != w->replay || !w->since)
         w->since = lacks ? now : 0;
-    w->stamp = stamp;
+    w->replay = replay;
     if (!lacks || now - w->since < c->deadline_ns)
         return;
     char who[NAMES_RANK], text[NAMES_RANK + 160];
@@ -76,9 +74,8 @@ static void check_graphs(struct watched *w)
     core_fail(c->group, c->rank, WEFT_EPEER, text);
 }
 
-/* First all ranks learn of the failure, then streams go on: a rank that sees its run end sees the failure, too. Returns
- * whether to look again soon. */
-static bool look(struct watched *w)
+/* First all ranks learn of the failure, then streams go on: a rank that sees its run end sees the failure, too. */
+static void look(struct watched *w)
 {
     weft_exec *x = w->x;
     const weft_comm *c = x->comm;
@@ -94,22 +91,20 @@ static bool look(struct watched *w)
     if (!core_failed(c->group))
         check_graphs(w);
     /* `done` may say nothing any more: another rank may have released its streams. */
-    return core_failed(c->group) && launcher_release(x);
+    if (core_failed(c->group))
+        launcher_release(x);
 }
 
 static void *watch(void *arg)
 {
     (void)arg;
-    int soon = 0;
     pthread_mutex_lock(&lock);
     while (list) {
         struct timespec until;
-        soon -= soon > 0;
         for (struct watched *w = list; w; w = w->next)
-            if (look(w))
-                soon = SOON_LOOKS;
+            look(w);
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += soon ? SOON_NS : LOOK_NS;
+        until.tv_nsec += LOOK_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&change, &lock, &until);

@@ -90,12 +90,15 @@ static bool reached(const _Atomic uint32_t *word, uint64_t run)
     return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - (uint32_t)run) >= 0;
 }
 
-/* The word that says that the run is over for this rank. */
-static const _Atomic uint32_t *last_word(const weft_exec *x)
+/* Is the run over for this rank? Kernels write no word in host memory after that: a kernel may write `arrived` there
+ * when `done` is written already, because those in device memory are written before. */
+static bool run_over(const weft_exec *x)
 {
     const struct launcher *l = driver_state(x);
     const struct words *own = &l->words[x->comm->rank];
-    return x->program->device->mirror ? &own->ended : &l->words[LAUNCHER].done;
+    if (x->program->device->mirror)
+        return reached(&own->ended, x->run);
+    return reached(&l->words[LAUNCHER].done, x->run) && (x->comm->rank == LAUNCHER || reached(&own->arrived, x->run));
 }
 
 /* ---- bind ---- */
@@ -350,7 +353,7 @@ static bool pass(weft_exec *x, bool idle)
         fail_comm(x);
         return false;
     }
-    if (!reached(last_word(x), x->run)) {
+    if (!run_over(x)) {
         if (++l->looks % LOOKS == 0)
             check_device(x);
         return false;
@@ -391,7 +394,7 @@ static int lacking(const weft_exec *x)
 /* Either all messages of a run are done, or none is. */
 static struct driver_count count(const weft_exec *x, uint32_t messages)
 {
-    bool over = reached(last_word(x), x->run);
+    bool over = run_over(x);
     return (struct driver_count){over ? messages : 0, over ? messages : 0, over ? messages : 0};
 }
 
@@ -431,23 +434,23 @@ bool launcher_stream_waits(const weft_exec *x, int rank)
            (!reached(&l->words[LAUNCHER].done, run) && (rank == LAUNCHER || !reached(&l->words[rank].arrived, run)));
 }
 
-bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *stamp)
+bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *replay)
 {
     const struct launcher *l = driver_state(x);
-    return replay_lacks(&l->replay, x, missing, stamp);
+    return replay_lacks(&l->replay, x, missing, replay);
 }
 
-bool launcher_release(weft_exec *x)
+void launcher_release(weft_exec *x)
 {
     struct launcher *l = x->program->state;
     if (!exec_device_shared(x) || !l)
-        return false;
+        return;
     uint64_t run = last_run(x);
     /* Release: what is behind the waits sees no more than it would have seen. */
     for (int r = 0; r < x->comm->size && x->comm->rank == LAUNCHER; r++)
         atomic_store_explicit(&l->words[r].arrived, (uint32_t)run, memory_order_release);
     atomic_store_explicit(&l->words[LAUNCHER].done, (uint32_t)run, memory_order_release);
-    return replay_release(&l->replay, x);
+    replay_release(&l->replay, x);
 }
 
 const struct driver driver_launcher = {
