@@ -145,7 +145,10 @@ struct device_ops {
     /* Copies between addresses of the host and of the device, either way. If host memory is not pinned, the call
      * returns when the copy is done, after all that was queued before it; it cannot be captured. */
     int (*copy)(struct device *d, void *stream, void *dst, const void *src, size_t bytes);
-    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l);
+    /* g: NULL, or the kernel does the second half of the gate at its end; the word `count` in device memory, which is
+     * 0 at the beginning and at the end, counts its blocks. Few blocks should do so: each waits for its own stores. */
+    int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
+                  const struct device_gate *g, uint64_t count);
 };
 
 /* ---- device.c ---- */

@@ -5,6 +5,10 @@
 
 #include "base/error.h"
 
+/* The last launch of a run does the second half of the gate if it has no more blocks than these: a launch less. With
+ * more blocks a kernel behind it is faster, because each block would have to wait for its own stores. */
+#define LAST_BLOCKS 1024
+
 struct device_queue {
     struct device *device;
     struct device_table *table;
@@ -93,9 +97,11 @@ int device_queue_close(struct device_queue *q)
     return copy_in(q, image, bytes);
 }
 
-static int launch(const struct device_queue *q, void *stream, size_t i)
+/* g: as that of ops->launch. */
+static int launch(const struct device_queue *q, void *stream, size_t i, const struct device_gate *g)
 {
-    return q->device->ops->launch(q->device, stream, (uint64_t)(uintptr_t)q->memory, &q->launches[i]);
+    uint64_t table = (uint64_t)(uintptr_t)q->memory;
+    return q->device->ops->launch(q->device, stream, table, &q->launches[i], g, table + q->count);
 }
 
 int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g)
@@ -111,9 +117,10 @@ int device_queue_run(struct device_queue *q, void *stream, const struct device_g
         struct device_gate before = {.counter = g->counter, .come = g->come, .awaited = g->awaited};
         err = d->ops->meet(d, stream, &before, NULL);
     }
+    const struct device_gate *last = g && q->n && q->launches[q->n - 1].blocks <= LAST_BLOCKS ? g : NULL;
     for (size_t i = 0; i < q->n && !err; i++)
-        err = launch(q, stream, i);
-    if (err || !g)
+        err = launch(q, stream, i, i + 1 == q->n ? last : NULL);
+    if (err || !g || last)
         return err;
     struct device_gate after = {.counter = g->counter, .told = g->told, .counts = g->counts};
     return d->ops->meet(d, stream, &after, NULL);
@@ -131,7 +138,7 @@ int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream)
     }
     int err = 0;
     for (; low < q->n && q->launches[low].level == level && !err; low++)
-        err = launch(q, stream, low);
+        err = launch(q, stream, low, NULL);
     return err;
 }
 

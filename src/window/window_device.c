@@ -176,7 +176,7 @@ static int add_staged(struct window_device *d, char *at, int dtype, int64_t n)
         err = bytes <= TABLE ? ops->copy(d->device, d->stream, d->staging, image, bytes)
                              : error_set(WEFT_EUNSUPPORTED, "weft_window_put_add: the table has %zu bytes", bytes);
         for (size_t k = 0; k < launches && !err; k++)
-            err = ops->launch(d->device, d->stream, (uint64_t)(uintptr_t)d->staging, &l[k]);
+            err = ops->launch(d->device, d->stream, (uint64_t)(uintptr_t)d->staging, &l[k], NULL, 0);
         int synced = ops->sync(d->device, d->stream);
         err = err ? err : synced;
     }

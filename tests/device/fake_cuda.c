@@ -183,6 +183,16 @@ static bool words_are_there(const struct device_words *w, uint32_t base)
             return false;
     return true;
 }
+static uint32_t base_of(const struct gate_end *e)
+{
+    return e->counter ? *(const uint32_t *)(uintptr_t)e->counter : 0;
+}
+static void tell(const struct gate_end *e)
+{
+    write_words(&e->told, base_of(e));
+    if (e->counts)
+        ++*(uint32_t *)(uintptr_t)e->counter;
+}
 static void run_blocks(uint64_t table, const struct device_launch *l)
 {
     for (uint32_t block = 0; block < l->blocks; block++)
@@ -199,23 +209,23 @@ CALL cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **arguments, v
     memcpy(&table, arguments[0], sizeof table);
     if ((uintptr_t)f != MEET) {
         struct device_launch l = {.kernel = (uint32_t)(uintptr_t)f - 1, .blocks = c->gridDimX};
+        const struct gate_end *end = arguments[4];
         memcpy(&l.first, arguments[1], sizeof l.first);
         memcpy(&l.n, arguments[2], sizeof l.n);
         run_blocks(table, &l);
+        if (end->count)
+            tell(end);
         return CUDA_SUCCESS;
     }
     const struct gate *gate = arguments[1];
     if (c->gridDimX > MULTIPROCESSORS / 4) /* all blocks must have a place, beside other kernels that wait */
         return CUDA_ERROR_INVALID_VALUE;
-    uint32_t *counter = (uint32_t *)(uintptr_t)gate->words.counter, base = counter ? *counter : 0;
-    write_words(&gate->words.come, base);
-    if (!words_are_there(&gate->words.awaited, base))
+    write_words(&gate->come, base_of(&gate->end));
+    if (!words_are_there(&gate->awaited, base_of(&gate->end)))
         return CUDA_ERROR_LAUNCH_TIMEOUT;
     for (uint32_t i = 0; i < gate->n; i++)
         run_blocks(table, &gate->launches[i]);
-    write_words(&gate->words.told, base);
-    if (gate->words.counts)
-        ++*counter;
+    tell(&gate->end);
     return CUDA_SUCCESS;
 }
 CALL cuMemAlloc(CUdeviceptr *at, size_t bytes)

@@ -71,7 +71,7 @@ static int64_t check_table(struct job *jobs, int n, int64_t number)
     must(arena_used > ARENA ? error_set(WEFT_ENOMEM, "the arena is too small") : 0, "table");
     must(ops->copy(device, stream, table, image, bytes), "copy of the table");
     for (size_t k = 0; k < launches; k++)
-        must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k]), "launch");
+        must(ops->launch(device, stream, (uint64_t)(uintptr_t)table, &l[k], NULL, 0), "launch");
     for (int k = 0; k < n; k++)
         must(ops->copy(device, stream, jobs[k].dst.data, (void *)(uintptr_t)at[k], (size_t)jobs[k].dst.bytes),
              "copy back");
@@ -268,13 +268,14 @@ static void read_only_calls(void)
 }
 
 /* Gates: of three ranks, of which this one has all words. A list of addresses, words in both memories, and a counter:
- * the same gate is passed twice. */
-static void gate_calls(void)
+ * the same gate is passed twice. `bytes` are copied behind it: by the kernel that waits, by another one, or by one with
+ * a third behind it. */
+static void gate_calls(size_t bytes)
 {
-    enum { RANKS = 3, STRIDE = 64, COME = 0, GONE = 128, COUNTER = 192, BYTES = 100 };
+    enum { RANKS = 3, STRIDE = 64, COME = 0, GONE = 128, COUNTER = 192, AT = 8192 };
     const size_t page = 4096;
     volatile uint32_t *host = aligned_alloc(page, page);
-    unsigned char *memory = ops->alloc(device, 8192), back[BYTES], text[BYTES];
+    unsigned char *memory = ops->alloc(device, AT + 2 * bytes), *back = malloc(bytes), *text = malloc(bytes);
     uint64_t at, list[RANKS], base = (uintptr_t)memory + 4096, near[2 * RANKS], counter;
     memset((void *)(uintptr_t)host, 0, page);
     must(ops->pin(device, (void *)(uintptr_t)host, page, &at), "pin");
@@ -302,26 +303,26 @@ static void gate_calls(void)
             {.list = of + 8, .near = GONE, .at = at + 4, .n = RANKS - 1, .hosts = RANKS, .stride = STRIDE, .value = 5},
     };
     struct device_queue *q;
-    const int64_t n[1] = {BYTES}, stride[1] = {1};
-    struct device_operand from = {(uintptr_t)memory + 1024, stride, WEFT_U8};
+    const int64_t n[1] = {(int64_t)bytes}, stride[1] = {1};
+    struct device_operand from = {(uintptr_t)memory + AT, stride, WEFT_U8};
     struct device_task task = {
-        .loops = 1, .n = n, .dst = {(uintptr_t)memory + 2048, stride, WEFT_U8}, .terms = &from, .nterms = 1};
-    for (int i = 0; i < BYTES; i++)
-        text[i] = (unsigned char)(i + 3);
-    must(ops->copy(device, stream, memory + 1024, text, BYTES), "copy");
+        .loops = 1, .n = n, .dst = {(uintptr_t)memory + AT + bytes, stride, WEFT_U8}, .terms = &from, .nterms = 1};
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = (unsigned char)(i * 7 + 3);
+    must(ops->copy(device, stream, memory + AT, text, bytes), "copy");
     must(device_queue_new(device, &q), "queue");
     must(device_queue_add(q, &task), "add");
     must(device_queue_close(q), "close");
     must(device_queue_run(q, stream, &gate), "a launch with a gate");
     must(device_queue_run(q, stream, &gate), "the same again");
-    must(ops->copy(device, stream, back, memory + 2048, BYTES), "copy");
+    must(ops->copy(device, stream, back, memory + AT + bytes, bytes), "copy");
     for (int r = 0; r < RANKS; r++) {
         must(ops->copy(device, stream, &near[r], (void *)(uintptr_t)(list[r] + COME), 4), "copy");
         must(ops->copy(device, stream, &near[RANKS + r], (void *)(uintptr_t)(list[r] + GONE), 4), "copy");
     }
     must(ops->copy(device, stream, &counter, (void *)(uintptr_t)(list[0] + COUNTER), 4), "copy");
     must(ops->sync(device, stream), "sync");
-    expect(!memcmp(back, text, BYTES), "the kernel behind the gate has done its work");
+    expect(!memcmp(back, text, bytes), "the kernel behind the gate has done its work");
     expect((uint32_t)counter == 2, "the gate was passed twice");
     expect((uint32_t)near[0] == 2 && host[0] == 2, "the gate has said that this rank has come");
     for (int r = 0; r < RANKS; r++) {
@@ -332,6 +333,8 @@ static void gate_calls(void)
     ops->unpin(device, (void *)(uintptr_t)host);
     ops->free(device, memory);
     free((void *)(uintptr_t)host);
+    free(back);
+    free(text);
 }
 
 /* Levels inside one kernel: each takes its halves from those of the level before in the other order, so that blocks
@@ -385,7 +388,9 @@ static int calls(void)
     memory_calls();
     pin_calls();
     read_only_calls();
-    gate_calls();
+    gate_calls(100);
+    gate_calls(3 << 20);
+    gate_calls(5 << 20);
     level_calls();
     return 0;
 }

@@ -32,7 +32,7 @@ static void failed_device_stays_failed(void **state)
     assert_int_equal(ops->await(d, s, &never, 1), WEFT_ETRANSPORT);
     assert_int_equal(ops->signal(d, s, &never, 1), WEFT_ETRANSPORT);
     assert_int_equal(ops->copy(d, s, p, host, 4), WEFT_ETRANSPORT);
-    assert_int_equal(ops->launch(d, s, 0, &(struct device_launch){0}), WEFT_ETRANSPORT);
+    assert_int_equal(ops->launch(d, s, 0, &(struct device_launch){0}, NULL, 0), WEFT_ETRANSPORT);
     assert_int_equal(sim->capture_begin(d, s), WEFT_ETRANSPORT);
     assert_int_equal(sim->capture_end(d, s, &graph), WEFT_ETRANSPORT);
     assert_int_equal(ops->stream_open(d, &other), WEFT_ETRANSPORT);

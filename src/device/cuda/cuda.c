@@ -504,10 +504,14 @@ static CUresult launch_kernel(struct cuda_device *d, void *stream, CUfunction ke
     return d->cu->cuLaunchKernelEx(&config, kernel, arguments, NULL);
 }
 
-static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l)
+static int stream_launch(struct device *device, void *stream, uint64_t table, const struct device_launch *l,
+                         const struct device_gate *g, uint64_t count)
 {
     uint32_t first = l->first, n = l->n, lines = l->lines;
-    void *arguments[] = {&table, &first, &n, &lines};
+    struct gate_end end = {0};
+    void *arguments[] = {&table, &first, &n, &lines, &end};
+    if (g)
+        end = gate_end_of(g, count);
     CALL(device, "launching a kernel", launch_kernel(d, stream, d->kernels[l->kernel], l->blocks, arguments));
 }
 
@@ -523,14 +527,13 @@ static CUfunction meet_kernel(const struct cuda_device *d, const struct device_w
 
 static int stream_meet(struct device *device, void *stream, const struct device_gate *g, const struct device_work *work)
 {
-    struct gate gate = {.words = *g};
+    struct gate gate = {.come = g->come, .awaited = g->awaited, .end = gate_end_of(g, work ? work->count : 0)};
     uint64_t table = work ? work->table : 0;
     uint32_t blocks = 1;
     void *arguments[] = {&table, &gate};
     const struct cuda_device *own = cuda_of(device);
     CUfunction kernel = meet_kernel(own, work);
     if (work) {
-        gate.count = work->count;
         gate.n = (uint32_t)work->n;
         for (size_t i = 0; i < work->n; i++) {
             gate.launches[i] = work->launches[i];

@@ -15,12 +15,26 @@
 #include "device/device.h"
 #include "device/device_table.h"
 
+/* What a kernel does at its end: the second half of a gate. */
+struct gate_end {
+    uint64_t
+        count; /* the address of a word that counts blocks; of a kernel that meets nobody 0: there is no such end */
+    uint64_t counter;
+    struct device_words told;
+    uint32_t counts;
+};
+
 struct gate {
-    uint64_t count;
     uint32_t n;
     struct device_launch launches[MEET_LAUNCHES];
-    struct device_gate words;
+    struct device_words come, awaited;
+    struct gate_end end;
 };
+
+static inline struct gate_end gate_end_of(const struct device_gate *g, uint64_t count)
+{
+    return (struct gate_end){count, g->counter, g->told, g->counts};
+}
 
 #ifdef __CUDACC__
 /* A launch of weft may begin while the one before it in its stream ends (cuda.c); it does nothing before that one is
@@ -59,9 +73,9 @@ static __device__ void gate_write(const struct device_words *w, uint32_t base)
                      : "memory");
 }
 
-static __device__ uint32_t gate_base(const struct gate *g)
+static __device__ uint32_t gate_base(const struct gate_end *e)
 {
-    return g->words.counter ? *(const volatile uint32_t *)g->words.counter : 0;
+    return e->counter ? *(const volatile uint32_t *)e->counter : 0;
 }
 
 static __device__ bool gate_reached(const struct device_words *w, uint32_t base, uint32_t i, uint32_t look)
@@ -89,24 +103,24 @@ static __device__ void gate_await(const struct device_words *w, uint32_t base)
 static __device__ uint32_t gate_begin(const struct gate *g)
 {
     gate_order();
-    const uint32_t base = gate_base(g);
+    const uint32_t base = gate_base(&g->end);
     if (!blockIdx.x)
-        gate_write(&g->words.come, base);
+        gate_write(&g->come, base);
     __syncwarp(); /* threads that wait must not keep others of their warp from writing */
-    gate_await(&g->words.awaited, base);
+    gate_await(&g->awaited, base);
     __syncthreads();
     gate_next();
     return base;
 }
 
 /* All threads of the block call it. True on the block that has come last, if all blocks have come `before` times. */
-static __device__ bool gate_count(const struct gate *g, uint32_t before)
+static __device__ bool gate_count(const struct gate_end *e, uint32_t before)
 {
     int last = threadIdx.x == 0;
     __syncthreads();
     if (last && gridDim.x > 1) {
         __threadfence();
-        last = atomicAdd((unsigned *)g->count, 1) == (before + 1) * gridDim.x - 1;
+        last = atomicAdd((unsigned *)e->count, 1) == (before + 1) * gridDim.x - 1;
         __threadfence(); /* what blocks wrote that were counted before is seen behind it */
     }
     return __syncthreads_or(last);
@@ -114,26 +128,35 @@ static __device__ bool gate_count(const struct gate *g, uint32_t before)
 
 /* A level is done when all blocks have come here. What they wrote is seen behind it, as it is by those that see `told`.
  */
-static __device__ void gate_level(const struct gate *g, uint32_t before)
+static __device__ void gate_level(const struct gate_end *e, uint32_t before)
 {
-    if (gate_count(g, before))
+    if (gate_count(e, before))
         return;
     if (!threadIdx.x)
         for (uint32_t come = 0; come < (before + 1) * gridDim.x;)
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(g->count) : "memory");
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(e->count) : "memory");
     __syncthreads();
 }
 
-static __device__ void gate_end(const struct gate *g, uint32_t levels, uint32_t base)
+/* On the block that has come last. */
+static __device__ void gate_tell(const struct gate_end *e, uint32_t base)
 {
-    if (!gate_count(g, levels))
-        return;
     if (!threadIdx.x && gridDim.x > 1)
-        *(volatile uint32_t *)g->count = 0; /* for the next run, which begins behind `told` or this kernel */
-    if (!threadIdx.x && g->words.counts)
-        *(volatile uint32_t *)g->words.counter = base + 1;
+        *(volatile uint32_t *)e->count = 0; /* for the next run, which begins behind `told` or this kernel */
+    if (!threadIdx.x && e->counts)
+        *(volatile uint32_t *)e->counter = base + 1;
     __syncthreads();
-    gate_write(&g->words.told, base);
+    gate_write(&e->told, base);
+}
+
+/* The end of a kernel that meets nobody at its beginning. */
+static __device__ __forceinline__ void gate_last(const struct gate_end *e)
+{
+    if (!e->count || !gate_count(e, 0))
+        return;
+    const uint32_t base = gate_base(e);
+    __syncthreads();
+    gate_tell(e, base);
 }
 #endif
 #endif

@@ -19,34 +19,39 @@ static __device__ __forceinline__ const struct device_item *begin(const void *im
 }
 
 /* `blocks`: how many of them a multiprocessor has at once, for which registers must suffice. */
-#define KERNEL(name, blocks)                                             \
-    extern "C" __global__ void __launch_bounds__(DEVICE_THREADS, blocks) \
-        weft_device_##name(const void *image, uint32_t first, uint32_t n, uint32_t lines)
+#define KERNEL(name, blocks)                                                                 \
+    extern "C" __global__ void __launch_bounds__(DEVICE_THREADS, blocks) weft_device_##name( \
+        const void *image, uint32_t first, uint32_t n, uint32_t lines, const __grid_constant__ struct gate_end end)
 #define ITEM begin(image, first, n, lines)
 
 KERNEL(copy, 8)
 {
     body_copy(image, ITEM, blockIdx.x, threadIdx.x);
+    gate_last(&end);
 }
 
 KERNEL(cast, 4)
 {
     body_cast_lanes(image, ITEM, blockIdx.x, threadIdx.x);
+    gate_last(&end);
 }
 
 KERNEL(cast_any, 5)
 {
     body_cast_any(image, ITEM, blockIdx.x, threadIdx.x);
+    gate_last(&end);
 }
 
 KERNEL(fold, 4)
 {
     body_fold_lanes(image, ITEM, blockIdx.x, threadIdx.x);
+    gate_last(&end);
 }
 
 KERNEL(fold_any, 6)
 {
     body_fold_any(image, ITEM, blockIdx.x, threadIdx.x);
+    gate_last(&end);
 }
 
 KERNEL(transpose, 4)
@@ -56,6 +61,7 @@ KERNEL(transpose, 4)
     body_transpose(image, it, blockIdx.x, threadIdx.x, tile, 0);
     __syncthreads();
     body_transpose(image, it, blockIdx.x, threadIdx.x, tile, 1);
+    gate_last(&end);
 }
 
 KERNEL(transpose_any, 5)
@@ -65,6 +71,7 @@ KERNEL(transpose_any, 5)
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 0);
     __syncthreads();
     body_transpose_any(image, it, blockIdx.x, threadIdx.x, tile, 1);
+    gate_last(&end);
 }
 
 KERNEL(sum, 8)
@@ -74,6 +81,7 @@ KERNEL(sum, 8)
     body_sum(it, threadIdx.x, sums, 0);
     __syncthreads();
     body_sum(it, threadIdx.x, sums, 1);
+    gate_last(&end);
 }
 
 /* While other ranks are awaited: the first item comes into the first cache. */
@@ -97,11 +105,12 @@ static __device__ __forceinline__ void ahead(const void *image, const struct gat
         for (uint32_t i = 0; i < gate.n; i++) {                                         \
             const struct device_launch *l = &gate.launches[i];                          \
             if (i && l->level != l[-1].level)                                           \
-                gate_level(&gate, levels++);                                            \
+                gate_level(&gate.end, levels++);                                        \
             for (uint32_t block = blockIdx.x; block < l->blocks; block += gridDim.x)    \
                 work;                                                                   \
         }                                                                               \
-        gate_end(&gate, levels, base);                                                  \
+        if (gate_count(&gate.end, levels))                                              \
+            gate_tell(&gate.end, base);                                                 \
     }
 #define MEET_BODY(body) body(image, body_item(image, l->first, l->n, l->blocks, block), block, threadIdx.x)
 MEET(meet, (void)0)

@@ -255,16 +255,19 @@ static int gate_end(struct device *d, void *stream, const struct device_gate *g)
     return err || !g->counts ? err : sim_stream_add(d, stream, sim_work_gate(SIM_GATE_COUNT, g->counter, &g->told));
 }
 
-static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l)
+static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
+                  const struct device_gate *g, uint64_t count)
 {
-    return sim_stream_add(d, stream, sim_work_launch(table, l));
+    (void)count;
+    int err = sim_stream_add(d, stream, sim_work_launch(table, l));
+    return err || !g ? err : gate_end(d, stream, g);
 }
 
 static int meet(struct device *d, void *stream, const struct device_gate *g, const struct device_work *work)
 {
     int err = gate_begin(d, stream, g);
     for (size_t i = 0; work && i < work->n && !err; i++)
-        err = launch(d, stream, work->table, &work->launches[i]);
+        err = launch(d, stream, work->table, &work->launches[i], NULL, 0);
     return err ? err : gate_end(d, stream, g);
 }
 
