@@ -87,7 +87,7 @@ static int try_connect(struct tcp_directory *t, struct link *l, int64_t until)
         return err;
     }
     forks_own(l->fd);
-    switch (dial_prove(l->fd, t->sodium, t->token, until, &l->end, &why, &full)) {
+    switch (dial_prove(l->fd, t->sodium, t->token, FRAME_CHACHA, until, &l->end, &why, &full)) {
     case DIAL_PROVED: return 0;
     case DIAL_AGAIN: err = why; break;
     case DIAL_FULL: err = EMFILE; break;

@@ -78,7 +78,7 @@ static bool greet(struct connection *c, const struct sodium *na, const struct co
     unsigned char *hello = say(c, FRAME_HELLO);
     if (!hello)
         return false;
-    frame_begin(&c->end, na, true, keys->of[0].key, hello);
+    frame_begin(&c->end, na, true, keys->of[0].key, FRAME_CHACHA, hello);
     if (!frame_meet(&c->end, c->first)) {
         c->out_end = c->out_at; /* another protocol: it gets no answer */
         return false;

@@ -1,6 +1,6 @@
 /* The server's end of one connection, from its first byte to its last, without the socket. It says how many bytes it
  * wants next and where, takes them, and fills a buffer with the bytes to send. Before the client has proved that it
- * has the token, it takes 72 bytes in all. */
+ * has the token, it takes 73 bytes in all. */
 #ifndef WEFT_RENDEZVOUS_CONNECTION_H
 #define WEFT_RENDEZVOUS_CONNECTION_H
 #include "rendezvous/server_state.h"

@@ -51,12 +51,12 @@ int dial_receive(int fd, unsigned char *bytes, size_t n, int64_t until)
     return dial_receive_more(fd, bytes, &have, n, until);
 }
 
-enum dial_result dial_prove(int fd, const struct sodium *na, const char *token, int64_t until, struct frame_end *end,
-                            int *why, uint64_t *full)
+enum dial_result dial_prove(int fd, const struct sodium *na, const char *token, unsigned ciphers, int64_t until,
+                            struct frame_end *end, int *why, uint64_t *full)
 {
     unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION], key[SODIUM_KEY];
     frame_token_key(na, token, key);
-    frame_begin(end, na, false, key, hello);
+    frame_begin(end, na, false, key, ciphers, hello);
     na->wipe(key, sizeof key);
     if ((*why = dial_send(fd, hello, sizeof hello, until)) || (*why = dial_receive(fd, hello, sizeof hello, until)))
         return DIAL_AGAIN;

@@ -20,7 +20,7 @@ enum dial_result {
     DIAL_FALSE    /* it cannot prove that it has the token */
 };
 /* Proves to the server that this process has the token, and has the server prove it. *end is what frames are sealed
- * with afterwards. */
-enum dial_result dial_prove(int fd, const struct sodium *na, const char *token, int64_t until, struct frame_end *end,
-                            int *why, uint64_t *full);
+ * with afterwards. ciphers: those of frame.h that it may be sealed with. */
+enum dial_result dial_prove(int fd, const struct sodium *na, const char *token, unsigned ciphers, int64_t until,
+                            struct frame_end *end, int *why, uint64_t *full);
 #endif

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "rendezvous/openssl.h"
+
 /* ---- messages ---- */
 
 size_t frame_put_request(unsigned char *out, const struct frame_request *r)
@@ -73,22 +75,28 @@ void frame_token_key(const struct sodium *na, const char *token, unsigned char k
 
 static void derive(const struct frame_end *e, const char *what, unsigned char out[SODIUM_KEY])
 {
-    unsigned char text[16 + sizeof e->nonces];
+    unsigned char text[16 + sizeof e->says];
     size_t n = strlen(what);
     memcpy(text, what, n);
-    memcpy(text + n, e->nonces, sizeof e->nonces);
-    e->sodium->hash(out, SODIUM_KEY, text, n + sizeof e->nonces, e->key, sizeof e->key);
+    memcpy(text + n, e->says, sizeof e->says);
+    e->sodium->hash(out, SODIUM_KEY, text, n + sizeof e->says, e->key, sizeof e->key);
+}
+
+unsigned frame_ciphers(void)
+{
+    return FRAME_CHACHA | (openssl_has_aes() ? FRAME_AES : 0);
 }
 
 void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
-                 unsigned char hello[FRAME_HELLO])
+                 unsigned ciphers, unsigned char hello[FRAME_HELLO])
 {
     *e = (struct frame_end){.sodium = na, .server = server};
-    unsigned char *mine = e->nonces + (server ? FRAME_NONCE : 0);
+    unsigned char *mine = e->says + (server ? FRAME_SAYS : 0);
     memcpy(e->key, key, sizeof e->key);
     na->random(mine, FRAME_NONCE);
+    mine[FRAME_NONCE] = (unsigned char)(ciphers | FRAME_CHACHA);
     memcpy(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE);
-    memcpy(hello + FRAME_MAGIC_SIZE, mine, FRAME_NONCE);
+    memcpy(hello + FRAME_MAGIC_SIZE, mine, FRAME_SAYS);
 }
 
 static void derive_senders(struct frame_end *e)
@@ -99,9 +107,10 @@ static void derive_senders(struct frame_end *e)
 
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO])
 {
-    if (memcmp(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE))
+    if (memcmp(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE) || !(hello[FRAME_HELLO - 1] & FRAME_CHACHA))
         return false;
-    memcpy(e->nonces + (e->server ? 0 : FRAME_NONCE), hello + FRAME_MAGIC_SIZE, FRAME_NONCE);
+    memcpy(e->says + (e->server ? 0 : FRAME_SAYS), hello + FRAME_MAGIC_SIZE, FRAME_SAYS);
+    e->aes = e->says[FRAME_NONCE] & e->says[FRAME_SAYS + FRAME_NONCE] & FRAME_AES;
     derive_senders(e);
     return true;
 }
@@ -132,10 +141,20 @@ void frame_forget(struct frame_end *e)
 
 /* ---- frames ---- */
 
-static void nonce_of(uint64_t number, unsigned char nonce[SODIUM_NONCE])
+/* The nonce of a direction's next frame, and the key, which goes on from time to time. */
+static void next_frame(const struct frame_end *e, uint64_t *number, unsigned char key[SODIUM_KEY],
+                       unsigned char nonce[SODIUM_NONCE])
 {
+    static const unsigned char what[] = "next key";
+    unsigned char old[SODIUM_KEY];
+    if (*number && *number % FRAME_KEY_FRAMES == 0) {
+        memcpy(old, key, sizeof old);
+        e->sodium->hash(key, SODIUM_KEY, what, sizeof what - 1, old, sizeof old);
+        e->sodium->wipe(old, sizeof old);
+    }
     memset(nonce, 0, SODIUM_NONCE);
-    memcpy(nonce + SODIUM_NONCE - sizeof number, &number, sizeof number);
+    memcpy(nonce + SODIUM_NONCE - sizeof *number, number, sizeof *number);
+    ++*number;
 }
 
 size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame)
@@ -143,9 +162,10 @@ size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, u
     unsigned char nonce[SODIUM_NONCE];
     uint32_t length = (uint32_t)(n + SODIUM_TAG);
     memcpy(frame, &length, FRAME_LENGTH);
-    nonce_of(e->sent++, nonce);
-    e->sodium->seal(frame + FRAME_LENGTH, NULL, message, n, frame, FRAME_LENGTH, NULL, nonce, e->sends);
-    return FRAME_LENGTH + length;
+    next_frame(e, &e->sent, e->sends, nonce);
+    sodium_seal *seal = e->aes ? openssl_seal_aes : e->sodium->seal;
+    bool sealed = !seal(frame + FRAME_LENGTH, NULL, message, n, frame, FRAME_LENGTH, NULL, nonce, e->sends);
+    return sealed ? FRAME_LENGTH + length : 0;
 }
 
 size_t frame_length(const unsigned char length[FRAME_LENGTH])
@@ -160,6 +180,7 @@ bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n)
     unsigned char nonce[SODIUM_NONCE], length[FRAME_LENGTH];
     uint32_t n32 = (uint32_t)n;
     memcpy(length, &n32, sizeof n32);
-    nonce_of(e->taken++, nonce);
-    return n >= SODIUM_TAG && !e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
+    next_frame(e, &e->taken, e->takes, nonce);
+    sodium_open *open = e->aes ? openssl_open_aes : e->sodium->open;
+    return n >= SODIUM_TAG && !open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
 }

@@ -1,10 +1,10 @@
-/* The protocol of stores and of directories over TCP, version 5. All numbers are little-endian.
+/* The protocol of stores and of directories over TCP, version 6. All numbers are little-endian.
  *
  * A token is known to the server and to all ranks. K = hash(token), and hash(x) below is BLAKE2b of 32 bytes with the
  * key K. Each connection begins with:
  *
- *   client   "weft-st5", a[32]                a and b are fresh random numbers
- *   server   "weft-st5", b[32]
+ *   client   "weft-st6", a[33]                a and b are 32 fresh random bytes, and the ciphers that the end has
+ *   server   "weft-st6", b[33]
  *   client   hash("client proves" a b)        the client proves first: a stranger learns nothing
  *   server   0, hash("server proves" a b)     or 1 and zeros: the client is refused
  *
@@ -12,12 +12,21 @@
  * instead of its hello, and closes it. This is not proved: a client tries again, as it does when it is refused.
  *
  * A recorded connection cannot be replayed, since a or b differs each time. After the proofs each side sends frames. It
- * seals them (ChaCha20-Poly1305) with a key of its own, hash("client sends" a b) or hash("server sends" a b):
+ * seals them with a key of its own, hash("client sends" a b) or hash("server sends" a b):
  *
  *   length[4]   of what follows, at most FRAME_FRAME_MAX; it is authenticated, too
  *   sealed      message and 16 bytes of tag; the nonce is the number of the frame in its direction, from 0 on
  *
  * A frame that was changed, left out, repeated or moved is not opened, and ends the connection.
+ *
+ * The cipher is AES-256-GCM if both ends have named it, otherwise ChaCha20-Poly1305, which every end has. Somebody on
+ * the way who changes what an end has named changes a or b for the other end, so the proofs do not fit: nobody can
+ * make two ends take the slower cipher, or one that an end does not have. An end names AES only where the processor
+ * has instructions for it; without them it is slow, and its time tells of the key.
+ *
+ * After FRAME_KEY_FRAMES frames of a direction its key becomes hash("next key") with the key before as the key. So one
+ * key seals less than 2^38 bytes in at most 2^20 messages, and no nonce is used twice with a key. Of AES these are at
+ * most 2^34 blocks: somebody who sees them all tells them from random bytes with a chance below 2^-60.
  *
  * A server may have several tokens, each with rights of its own: the client's proof says which one it has.
  *
@@ -27,13 +36,15 @@
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
 
-#define FRAME_MAGIC "weft-st5"
+#define FRAME_MAGIC "weft-st6"
 #define FRAME_MAGIC_SIZE 8
 #define FRAME_FULL "weft-ful" /* of the same size */
 #define FRAME_NONCE 32
+#define FRAME_SAYS (FRAME_NONCE + 1) /* a or b */
 #define FRAME_PROOF 32
-#define FRAME_HELLO (FRAME_MAGIC_SIZE + FRAME_NONCE) /* the first message of either side */
-#define FRAME_DECISION (1 + FRAME_PROOF)             /* the server's second one */
+#define FRAME_HELLO (FRAME_MAGIC_SIZE + FRAME_SAYS) /* the first message of either side */
+#define FRAME_DECISION (1 + FRAME_PROOF)            /* the server's second one */
+#define FRAME_KEY_FRAMES (UINT64_C(1) << 20)
 
 #define FRAME_LENGTH 4
 #define FRAME_HEAD 16               /* of a request and of a reply */
@@ -94,20 +105,25 @@ bool frame_take_reply(const unsigned char *in, size_t n, struct frame_reply *r);
 
 /* ---- one end of a connection ---- */
 
+/* Bits of a hello. FRAME_CHACHA is always set; bits that an end does not know say nothing to it. */
+enum frame_cipher { FRAME_CHACHA = 1, FRAME_AES = 2 };
+
 struct frame_end {
     const struct sodium *sodium;
-    bool server;
-    unsigned char key[SODIUM_KEY];         /* of the token, until the proofs are made */
-    unsigned char nonces[2 * FRAME_NONCE]; /* a and b */
+    bool server, aes;
+    unsigned char key[SODIUM_KEY];      /* of the token, until the proofs are made */
+    unsigned char says[2 * FRAME_SAYS]; /* a and b */
     unsigned char sends[SODIUM_KEY], takes[SODIUM_KEY];
     uint64_t sent, taken; /* frames */
 };
 
 void frame_token_key(const struct sodium *na, const char *token, unsigned char key[SODIUM_KEY]);
+/* The ciphers for data: all that this process has. Ends that send short messages take FRAME_CHACHA. */
+unsigned frame_ciphers(void);
 /* Draws this end's random number and writes its hello. */
 void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
-                 unsigned char hello[FRAME_HELLO]);
-/* Takes the other end's hello and makes all keys. False: it is not of this protocol. */
+                 unsigned ciphers, unsigned char hello[FRAME_HELLO]);
+/* Takes the other end's hello, chooses the cipher and makes all keys. False: it is not of this protocol. */
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO]);
 /* The same once more with the key of another token: the server tries those that it has. */
 void frame_rekey(struct frame_end *e, const unsigned char key[SODIUM_KEY]);
@@ -116,7 +132,8 @@ void frame_prove(const struct frame_end *e, unsigned char proof[FRAME_PROOF]);
 bool frame_believe(const struct frame_end *e, const unsigned char proof[FRAME_PROOF]);
 void frame_forget(struct frame_end *e); /* wipes the keys */
 
-/* Writes the frame of a message, n + FRAME_LENGTH + SODIUM_TAG bytes, and returns their number. */
+/* Writes the frame of a message, n + FRAME_LENGTH + SODIUM_TAG bytes, and returns their number. With AES it is 0 if
+ * there was no memory: the connection is over. */
 size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame);
 /* How many bytes follow this length; 0: no frame has it. */
 size_t frame_length(const unsigned char length[FRAME_LENGTH]);

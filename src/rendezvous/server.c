@@ -1,6 +1,6 @@
 /* The server's loop: one thread, one epoll. A connection that misbehaves harms only itself.
  *
- * A stranger, a connection that has not proved yet that it has the token, may send 72 bytes, within 5 s. There are at
+ * A stranger, a connection that has not proved yet that it has the token, may send 73 bytes, within 5 s. There are at
  * most 256 strangers. When there are more, the oldest is closed once it has had a quarter of a second; until then
  * newcomers wait in the system's queue. So a flood of n connections delays ranks that connect during it by n / 256
  * quarters of a second, and does not touch connections that have proved themselves. A rank whose connection is closed

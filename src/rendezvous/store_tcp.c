@@ -195,7 +195,7 @@ int store_tcp_parts(struct store *s, const char *prefix, int first, unsigned cha
 static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t until, int *why)
 {
     uint64_t full = 0;
-    enum dial_result result = dial_prove(t->fd, na, t->token, until, &t->end, why, &full);
+    enum dial_result result = dial_prove(t->fd, na, t->token, FRAME_CHACHA, until, &t->end, why, &full);
     if (result != DIAL_AGAIN)
         t->full = full;
     switch (result) {

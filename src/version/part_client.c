@@ -72,7 +72,7 @@ static int connect_there(struct part_client *c, int64_t until)
     if (err)
         return err;
     c->link.sealed = true;
-    if (dial_prove(fd, na, c->slot->secret, turn(c, until), &c->link.end, &why, &full) == DIAL_PROVED)
+    if (dial_prove(fd, na, c->slot->secret, frame_ciphers(), turn(c, until), &c->link.end, &why, &full) == DIAL_PROVED)
         return 0;
     return error_set(WEFT_EPEER, "%s at %s does not prove that it has the secret of its record", c->name,
                      c->slot->address);

@@ -34,8 +34,10 @@ void part_link_end(struct part_link *l)
 
 int part_link_send(struct part_link *l, const void *message, size_t n, int64_t until)
 {
-    if (l->sealed)
-        return dial_send(l->fd, l->frame, frame_seal(&l->end, message, n, l->frame), until);
+    if (l->sealed) {
+        size_t sealed = frame_seal(&l->end, message, n, l->frame);
+        return sealed ? dial_send(l->fd, l->frame, sealed, until) : ENOMEM;
+    }
     uint32_t length = (uint32_t)n;
     memcpy(l->frame, &length, FRAME_LENGTH);
     memcpy(l->frame + FRAME_LENGTH, message, n);

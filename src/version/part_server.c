@@ -265,7 +265,7 @@ static int prove(struct part_server *s, struct part_link *l)
     unsigned char key[SODIUM_KEY];
     int64_t until = deadline_in(PROVE_NS);
     frame_token_key(s->sodium, s->secret, key);
-    frame_begin(&l->end, s->sodium, true, key, hello);
+    frame_begin(&l->end, s->sodium, true, key, frame_ciphers(), hello);
     s->sodium->wipe(key, sizeof key);
     l->sealed = true;
     int why = dial_receive(l->fd, other, sizeof other, until);

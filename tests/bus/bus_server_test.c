@@ -101,8 +101,9 @@ static void connect_hand(struct hand *h)
     uint64_t full;
     assert_int_equal(address_parse(directories_url() + 4, &at), 0);
     assert_int_equal(address_connect(&at, clock_now() + LONG, &h->fd), 0);
-    assert_int_equal(dial_prove(h->fd, sodium_find(), PUBLISH_TOKEN, clock_now() + LONG, &h->end, &why, &full),
-                     DIAL_PROVED);
+    assert_int_equal(
+        dial_prove(h->fd, sodium_find(), PUBLISH_TOKEN, FRAME_CHACHA, clock_now() + LONG, &h->end, &why, &full),
+        DIAL_PROVED);
 }
 
 /* Sends a request and takes the reply. False: the server has closed the connection. */

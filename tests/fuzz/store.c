@@ -110,7 +110,7 @@ static void feed(struct caller *c, const unsigned char *bytes, size_t n)
 static void greet(struct caller *c)
 {
     unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF];
-    frame_begin(&c->end, &play, false, key, hello);
+    frame_begin(&c->end, &play, false, key, FRAME_CHACHA, hello);
     unsigned char *at;
     must(connection_room(&c->connection, &at) == FRAME_HELLO);
     memcpy(at, hello, FRAME_HELLO);

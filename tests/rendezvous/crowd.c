@@ -50,7 +50,7 @@ static bool prove(struct crowd *c, int i, const unsigned char *key)
 {
     unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION];
     struct frame_end *end = &c->client[i].end;
-    frame_begin(end, sodium_find(), false, key, hello);
+    frame_begin(end, sodium_find(), false, key, FRAME_CHACHA, hello);
     if (!put(c, i, hello, sizeof hello) || !take(c, i, hello, sizeof hello))
         return false;
     if (!frame_meet(end, hello))

@@ -111,7 +111,7 @@ static int shake(struct hand *h, const char *token)
     unsigned char key[SODIUM_KEY], answer[FRAME_HELLO], decision[FRAME_DECISION];
     h->fd = dial();
     frame_token_key(sodium_find(), token, key);
-    frame_begin(&h->end, sodium_find(), false, key, h->hello);
+    frame_begin(&h->end, sodium_find(), false, key, FRAME_CHACHA, h->hello);
     put(h->fd, h->hello, sizeof h->hello);
     assert_true(take(h->fd, answer, sizeof answer));
     assert_true(frame_meet(&h->end, answer));

@@ -37,7 +37,7 @@ struct run {
 
 /* What the processes tell each other. */
 struct shared {
-    _Atomic int ready, go, done[STEPS + 1], ended, failed;
+    _Atomic int ready, go, fetched[STEPS + 1], done[STEPS + 1], ended, failed;
     _Atomic int64_t sent[STEPS + 1], ns[STEPS + 1][MOST];
     char text[512];
 };
@@ -197,6 +197,9 @@ static void be_subscriber(const struct run *r, int host, int index)
         int64_t began = clock_now();
         must(weft_fetch(s, &latest, LONG, &v));
         atomic_store(&shared->ns[step][index], clock_now() - began);
+        atomic_fetch_add(&shared->fetched[step], 1);
+        if (!r->fault) /* nobody compares while others fetch */
+            await(&shared->fetched[step], r->hosts * r->ranks);
         if (r->fault == LIES && host == 1)
             lie();
         must(weft_swap(s, &v, LONG));
@@ -335,7 +338,8 @@ static void figures(void **state)
     int64_t ns[STEPS + 1], one = 0;
     need_full();
     const char *rate = getenv("WEFT_FANOUT_RATE"), *size = getenv("WEFT_FANOUT_MIB");
-    for (int hosts = 1; hosts <= 8; hosts *= 2) {
+    const char *only = getenv("WEFT_FANOUT_HOSTS");
+    for (int hosts = only ? atoi(only) : 1; hosts <= 8; hosts *= 2) {
         struct run r = {
             .hosts = hosts, .ranks = 1, .bytes = (size ? atol(size) : 128) * MIB, .rate = rate ? rate : "1gbit"};
         play(&r, ns);

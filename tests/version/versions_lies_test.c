@@ -14,6 +14,7 @@
 
 #include "bus/directories.h"
 #include "rendezvous/address.h"
+#include "rendezvous/dial.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "version/bus.h"
@@ -576,11 +577,41 @@ static void frames(void **state)
     end(&l);
 }
 
+/* Somebody on the way takes the faster cipher out of what the reader has: the publisher refuses the reader. */
+static void downgrade(void **state)
+{
+    (void)state;
+    struct part_server *server;
+    struct address at;
+    int fd;
+    fine(part_server_start("127.0.0.1:0", &server));
+    fine(address_parse(part_server_address(server), &at));
+    for (int meddled = 0; meddled < 2; meddled++) {
+        struct frame_end e;
+        unsigned char hello[FRAME_HELLO], proof[FRAME_PROOF], decision[FRAME_DECISION], key[SODIUM_KEY];
+        frame_token_key(sodium_find(), part_server_secret(server), key);
+        frame_begin(&e, sodium_find(), false, key, FRAME_AES, hello);
+        hello[FRAME_HELLO - 1] ^= meddled ? FRAME_AES : 0;
+        assert_int_equal(address_connect(&at, clock_now() + LONG, &fd), 0);
+        assert_int_equal(dial_send(fd, hello, sizeof hello, clock_now() + LONG), 0);
+        assert_int_equal(dial_receive(fd, hello, sizeof hello, clock_now() + LONG), 0);
+        assert_int_equal(!(hello[FRAME_HELLO - 1] & FRAME_AES), !(frame_ciphers() & FRAME_AES));
+        assert_true(frame_meet(&e, hello));
+        frame_prove(&e, proof);
+        assert_int_equal(dial_send(fd, proof, sizeof proof, clock_now() + LONG), 0);
+        assert_int_equal(dial_receive(fd, decision, sizeof decision, clock_now() + LONG), 0);
+        assert_int_equal(decision[0], meddled);
+        assert_int_equal(frame_believe(&e, decision + 1), !meddled);
+        close(fd);
+    }
+    part_server_stop(server);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest served[] = {cmocka_unit_test(torn),       cmocka_unit_test(torn_relay),
                                         cmocka_unit_test(liars),      cmocka_unit_test(silent_publisher),
                                         cmocka_unit_test(half_relay), cmocka_unit_test(left_record),
-                                        cmocka_unit_test(frames)};
+                                        cmocka_unit_test(frames),     cmocka_unit_test(downgrade)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }

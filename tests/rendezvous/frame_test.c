@@ -1,0 +1,248 @@
+/* Two ends that meet: which cipher they take, and that somebody on the way who changes what they say, or frames, is
+ * found out. */
+#include "rendezvous/frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/openssl.h"
+#include "support/random.h"
+#include "support/share.h"
+#include "support/suite.h"
+
+#define MOST (FRAME_MESSAGE_MAX)
+
+struct pair {
+    struct frame_end client, server;
+    unsigned char *message, *frame, *other;
+};
+
+/* What somebody on the way does to the ciphers of the hellos: bits that are turned. */
+struct meddler {
+    unsigned to_server, to_client;
+};
+
+static const struct sodium *need_sodium(void)
+{
+    const struct sodium *na = sodium_find();
+    if (!na) {
+        print_message("skip: libsodium is not installed\n");
+        skip();
+    }
+    return na;
+}
+
+static void need_aes(void)
+{
+    need_sodium();
+    if (openssl_has_aes())
+        return;
+    print_message("skip: libcrypto is not installed, or the processor has no instructions for AES\n");
+    skip();
+}
+
+/* True: both ends believe each other. */
+static bool meet(struct pair *p, unsigned client, unsigned server, struct meddler m)
+{
+    unsigned char asks[FRAME_HELLO], answers[FRAME_HELLO], proof[FRAME_PROOF], key[SODIUM_KEY];
+    const struct sodium *na = need_sodium();
+    frame_token_key(na, "a token of this test", key);
+    frame_begin(&p->client, na, false, key, client, asks);
+    frame_begin(&p->server, na, true, key, server, answers);
+    asks[FRAME_HELLO - 1] ^= (unsigned char)m.to_server;
+    answers[FRAME_HELLO - 1] ^= (unsigned char)m.to_client;
+    if (!frame_meet(&p->server, asks) || !frame_meet(&p->client, answers))
+        return false;
+    frame_prove(&p->client, proof);
+    bool believed = frame_believe(&p->server, proof);
+    frame_prove(&p->server, proof);
+    return frame_believe(&p->client, proof) && believed;
+}
+
+static void begin(struct pair *p, unsigned ciphers)
+{
+    p->message = malloc(MOST);
+    p->frame = malloc(FRAME_LENGTH + FRAME_FRAME_MAX);
+    p->other = malloc(FRAME_LENGTH + FRAME_FRAME_MAX);
+    assert_true(meet(p, ciphers, ciphers, (struct meddler){0}));
+    assert_int_equal(p->client.aes, ciphers & FRAME_AES ? 1 : 0);
+    assert_int_equal(p->server.aes, p->client.aes);
+}
+
+static void end(struct pair *p)
+{
+    frame_forget(&p->client);
+    frame_forget(&p->server);
+    free(p->message);
+    free(p->frame);
+    free(p->other);
+}
+
+static size_t seal(struct pair *p, struct random *g, unsigned char *frame)
+{
+    size_t n = (size_t)random_in(g, FRAME_HEAD, random_in(g, 0, 3) ? 5000 : MOST);
+    for (size_t i = 0; i < n; i++)
+        p->message[i] = (unsigned char)random_next(g);
+    assert_int_equal(frame_seal(&p->client, p->message, n, frame), n + FRAME_LENGTH + SODIUM_TAG);
+    assert_int_equal(frame_length(frame), n + SODIUM_TAG);
+    return n;
+}
+
+static bool open(struct frame_end *e, unsigned char *frame, size_t n)
+{
+    return frame_open(e, frame + FRAME_LENGTH, n + SODIUM_TAG);
+}
+
+static void cipher_is_the_best_that_both_have(void **state)
+{
+    (void)state;
+    struct pair p;
+    for (unsigned c = 0; c < 8; c++)
+        for (unsigned s = 0; s < 8; s++) { /* 4: a cipher of another time */
+            assert_true(meet(&p, c, s, (struct meddler){0}));
+            assert_int_equal(p.client.aes, (c & s & FRAME_AES) != 0);
+            assert_int_equal(p.server.aes, p.client.aes);
+        }
+}
+
+/* Whatever is done to the ciphers, one end at least does not believe the other. */
+static void downgrade_is_found_out(void **state)
+{
+    (void)state;
+    struct pair p;
+    for (unsigned both = FRAME_CHACHA; both <= (FRAME_CHACHA | FRAME_AES); both += FRAME_AES)
+        for (unsigned a = 0; a < 256; a++)
+            for (unsigned b = 0; b < 256; b += a ? 51 : 1)
+                assert_int_equal(meet(&p, both, both, (struct meddler){a, b}), !a && !b);
+    /* Both hellos without AES: each end takes ChaCha20, and neither is believed. */
+    assert_false(meet(&p, FRAME_AES, FRAME_AES, (struct meddler){FRAME_AES, FRAME_AES}));
+    assert_false(p.client.aes || p.server.aes);
+    unsigned char proof[FRAME_PROOF];
+    frame_prove(&p.client, proof);
+    assert_false(frame_believe(&p.server, proof));
+    frame_prove(&p.server, proof);
+    assert_false(frame_believe(&p.client, proof));
+}
+
+/* Whole frames are opened once, in order, at the other end; all others are not opened. */
+static void meddle(unsigned ciphers)
+{
+    struct pair p;
+    for (int64_t i = 0; suite_seed(&i, 0, test_share(40, 2000)); i++) {
+        struct random g = random_of(19, i);
+        begin(&p, ciphers);
+        for (int64_t k = random_in(&g, 0, 3); k; k--) {
+            size_t n = seal(&p, &g, p.frame);
+            assert_int_equal(memcmp(p.frame + FRAME_LENGTH, p.message, n) != 0, 1);
+            assert_true(open(&p.server, p.frame, n));
+            assert_memory_equal(p.frame + FRAME_LENGTH, p.message, n);
+        }
+        size_t n = seal(&p, &g, p.frame), whole = FRAME_LENGTH + n + SODIUM_TAG;
+        memcpy(p.other, p.frame, whole);
+        switch (i % 5) {
+        case 0: /* changed, tag or text */
+            p.frame[random_in(&g, FRAME_LENGTH, (int64_t)whole - 1)] ^= (unsigned char)(1 << random_in(&g, 0, 7));
+            assert_false(open(&p.server, p.frame, n));
+            for (size_t k = 0; k < n; k++) /* nothing of it is seen */
+                assert_int_equal(p.frame[FRAME_LENGTH + k], 0);
+            break;
+        case 1: /* twice */
+            assert_true(open(&p.server, p.frame, n));
+            assert_false(open(&p.server, p.other, n));
+            break;
+        case 2: /* left out: the second one comes first */
+            n = seal(&p, &g, p.frame);
+            assert_false(open(&p.server, p.frame, n));
+            break;
+        case 3: /* sent back to its sender */ assert_false(open(&p.client, p.frame, n)); break;
+        default: /* cut */ assert_false(open(&p.server, p.frame, (size_t)random_in(&g, 0, (int64_t)n - 1)));
+        }
+        /* Of another connection with the same token. */
+        assert_true(meet(&p, ciphers, ciphers, (struct meddler){0}));
+        assert_false(open(&p.server, p.other, whole - FRAME_LENGTH - SODIUM_TAG));
+        end(&p);
+    }
+}
+
+static void meddled_chacha(void **state)
+{
+    (void)state;
+    meddle(FRAME_CHACHA);
+}
+
+static void meddled_aes(void **state)
+{
+    (void)state;
+    need_aes();
+    meddle(FRAME_CHACHA | FRAME_AES);
+}
+
+/* A key seals FRAME_KEY_FRAMES frames. Then both ends go on with the next one. */
+static void keys_go_on(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct random g = random_of(5, 0);
+    unsigned char before[SODIUM_KEY];
+    begin(&p, openssl_has_aes() ? FRAME_AES : 0);
+    for (uint64_t round = 1; round < 4; round++) {
+        p.client.sent = p.server.taken = round * FRAME_KEY_FRAMES - 2;
+        memcpy(before, p.client.sends, sizeof before);
+        for (int i = 0; i < 4; i++) {
+            size_t n = seal(&p, &g, p.frame);
+            assert_int_equal(memcmp(before, p.client.sends, sizeof before) != 0, i >= 2);
+            assert_true(open(&p.server, p.frame, n));
+            assert_memory_equal(p.server.takes, p.client.sends, sizeof before);
+        }
+    }
+    p.client.sent = p.server.taken = 4 * FRAME_KEY_FRAMES; /* an end that does not go on opens nothing */
+    size_t n = seal(&p, &g, p.frame);
+    p.server.taken++;
+    assert_false(open(&p.server, p.frame, n));
+    end(&p);
+}
+
+static void unhex(const char *text, unsigned char *to)
+{
+    for (size_t i = 0; text[2 * i]; i++) {
+        const char pair[3] = {text[2 * i], text[2 * i + 1], 0};
+        to[i] = (unsigned char)strtoul(pair, NULL, 16);
+    }
+}
+
+/* Test case 16 of "The Galois/Counter Mode of Operation (GCM)", McGrew and Viega. */
+static void aes_is_the_standard_one(void **state)
+{
+    (void)state;
+    need_aes();
+    unsigned char key[32], nonce[12], ad[20], plain[60], sealed[76], got[76];
+    unsigned long long n = 0;
+    unhex("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308", key);
+    unhex("cafebabefacedbaddecaf888", nonce);
+    unhex("feedfacedeadbeeffeedfacedeadbeefabaddad2", ad);
+    unhex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72"
+          "1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39",
+          plain);
+    unhex("522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
+          "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f66276fc6ece0f4e1768cddf8853bb2d551b",
+          sealed);
+    assert_int_equal(openssl_seal_aes(got, &n, plain, sizeof plain, ad, sizeof ad, NULL, nonce, key), 0);
+    assert_int_equal(n, sizeof sealed);
+    assert_memory_equal(got, sealed, sizeof sealed);
+    assert_int_equal(openssl_open_aes(got, &n, NULL, got, sizeof sealed, ad, sizeof ad, nonce, key), 0);
+    assert_int_equal(n, sizeof plain);
+    assert_memory_equal(got, plain, sizeof plain);
+    ad[3] ^= 1;
+    assert_int_equal(openssl_open_aes(got, &n, NULL, sealed, sizeof sealed, ad, sizeof ad, nonce, key), -1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cipher_is_the_best_that_both_have),
+                                       cmocka_unit_test(downgrade_is_found_out),
+                                       cmocka_unit_test(meddled_chacha),
+                                       cmocka_unit_test(meddled_aes),
+                                       cmocka_unit_test(keys_go_on),
+                                       cmocka_unit_test(aes_is_the_standard_one)};
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
