@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/nvtx.h"
+#include "base/ticks.h"
 #include "engine/way.h"
 #include "engine/ways/way_wire.h"
 
@@ -21,13 +22,14 @@ struct tracer {
     const struct driver *of; /* and the one that drives it */
     struct trace *to;        /* NULL: only times of runs and waits are wanted, for metrics or a profiler */
     uint32_t *seen;          /* of each channel: messages of this run that were recorded */
-    int64_t begun;           /* when the run began; 0: none is in flight */
-    int64_t waits;           /* since when nothing has moved; 0: something has */
-    int64_t pass_at;         /* when the pass began */
-    int64_t clock;           /* the last look at the clock in this pass: where the next step of the pipeline begins */
-    int64_t last;            /* no event of the run ends later, except those with lengths of their own */
-    uint32_t on;             /* the channel that it waits for, */
-    uint32_t message, step;  /* and the message there */
+    struct ticks ticks;
+    int64_t begun;          /* when the run began; 0: none is in flight */
+    int64_t waits;          /* since when nothing has moved; 0: something has */
+    int64_t pass_at;        /* when the pass began */
+    int64_t clock;          /* the last look at the clock in this pass: where the next step of the pipeline begins */
+    int64_t last;           /* no event of the run ends later, except those with lengths of their own */
+    uint32_t on;            /* the channel that it waits for, */
+    uint32_t message, step; /* and the message there */
     bool profiled;
     uint64_t range; /* of the run, for the profiler */
     char text[128]; /* its name there */
@@ -180,8 +182,8 @@ static void waits(weft_exec *x)
 /* ---- the driver in front ---- */
 
 /* Records the messages that have moved in this pass and are not recorded yet. They left after the pass began, and had
- * come when it ended, so that an arrow never ends before it begins. */
-static void catch_up(weft_exec *x)
+ * come when it ended, so that an arrow never ends before it begins. Returns when that was, or 0 if it did not look. */
+static int64_t catch_up(weft_exec *x)
 {
     struct program *p = x->program;
     struct tracer *t = p->tracer;
@@ -189,12 +191,13 @@ static void catch_up(weft_exec *x)
     for (uint32_t i = 0; t->to && i < channels(p); i++) {
         bool out = sends(p, i);
         for (uint32_t n = moved_of(x, i); t->seen[i] < n; t->seen[i]++) {
-            now = now || out ? now : core_now();
+            now = now || out ? now : ticks_after(&t->ticks);
             int64_t at = out ? from++ : now++;
             message(x, i, t->seen[i], at, at + 1, false);
             t->last = at + 1;
         }
     }
+    return now;
 }
 
 static void begin_run(weft_exec *x)
@@ -202,7 +205,7 @@ static void begin_run(weft_exec *x)
     struct tracer *t = x->program->tracer;
     memset(t->seen, 0, channels(x->program) * sizeof *t->seen);
     t->waits = 0;
-    t->begun = t->pass_at = t->clock = core_now();
+    t->begun = t->pass_at = t->clock = ticks_now(&t->ticks);
     if (t->profiled)
         t->range = nvtx_start(t->text);
 }
@@ -211,13 +214,14 @@ static void start(weft_exec *x)
 {
     begin_run(x);
     x->program->tracer->of->start(x);
-    catch_up(x);
+    (void)catch_up(x);
 }
 
-static void end_run(weft_exec *x, bool failed)
+/* now: 0 if nobody has looked since the last message. */
+static void end_run(weft_exec *x, int64_t now, bool failed)
 {
     struct tracer *t = x->program->tracer;
-    int64_t now = core_now();
+    now = now ? now : ticks_now(&t->ticks);
     now = now > t->last ? now : t->last;
     if (t->waits)
         end_wait(x, now);
@@ -240,7 +244,7 @@ static bool pass(weft_exec *x, bool idle)
 {
     struct program *p = x->program;
     struct tracer *t = p->tracer;
-    t->pass_at = t->clock = core_now();
+    t->pass_at = t->clock = ticks_now(&t->ticks);
     bool moved = t->of->pass(x, idle);
     if (!moved && p->left) {
         waits(x);
@@ -248,9 +252,9 @@ static bool pass(weft_exec *x, bool idle)
     }
     if (t->waits)
         end_wait(x, t->pass_at);
-    catch_up(x);
+    int64_t now = catch_up(x);
     if (!p->left)
-        end_run(x, false);
+        end_run(x, now, false);
     return moved;
 }
 
@@ -269,7 +273,7 @@ static int enqueue(weft_exec *x, void *stream)
 static int64_t step_began(struct tracer *t)
 {
     int64_t at = t->clock;
-    t->clock = core_now();
+    t->clock = ticks_after(&t->ticks);
     return at;
 }
 
@@ -396,7 +400,7 @@ void tracer_failed(weft_exec *x)
 {
     if (!x->program->tracer)
         return;
-    end_run(x, true);
+    end_run(x, 0, true);
     trace_write(x->comm);
     metrics_write(x->comm);
 }

@@ -1,0 +1,73 @@
+#define _GNU_SOURCE
+#include "base/ticks.h"
+
+#include <stdbool.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define TRIES 3
+#define ALIKE 1000 /* two lengths of a tick are alike if they differ by less than this part */
+
+/* Does the counter run at an even speed, whatever the core does? */
+static bool even(void)
+{
+#if defined(__aarch64__)
+    return true;
+#elif defined(__x86_64__)
+    unsigned a, b, c, d;
+    return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d >> 8 & 1);
+#else
+    return false;
+#endif
+}
+
+static int64_t clock_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Reads both at the same time, as far as that can be: the counter before and after the clock, and the pair counts that
+ * took least. */
+static void read_both(struct ticks *out)
+{
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t from = ticks_count(1);
+        int64_t ns = clock_now();
+        uint64_t took = ticks_count(1) - from;
+        if (took >= least)
+            continue;
+        least = took;
+        out->at = from + took / 2;
+        out->ns = ns;
+    }
+}
+
+/* The counter is trusted if a tick took as long as it did from the pair before to the one before that. */
+static void pair(struct ticks *t)
+{
+    struct ticks now = {.latest = t->latest};
+    read_both(&now);
+    uint64_t ticks = now.at - t->at;
+    if (t->ns && now.ns > t->ns && ticks && even()) {
+        double each = (double)(now.ns - t->ns) / (double)ticks, before = (double)t->each / 4294967296.0;
+        double apart = each > before ? each - before : before - each;
+        if (each < 1000)
+            now.each = (uint64_t)(each * 4294967296.0);
+        if (now.each && apart * ALIKE < before)
+            now.span = (uint64_t)((double)TICKS_SPAN / each);
+    }
+    *t = now;
+}
+
+int64_t ticks_ask(struct ticks *t)
+{
+    int64_t now = clock_now();
+    if (!t->ns || now - t->ns >= TICKS_SPAN)
+        pair(t);
+    return t->latest = now > t->latest ? now : t->latest;
+}

@@ -1,0 +1,89 @@
+/* The clock by the counter: it tells the time of CLOCK_MONOTONIC, and never goes back. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <time.h>
+
+#include "base/ticks.h"
+#include "support/suite.h"
+
+#define ERROR_NS 10000 /* far more than it can be, but looks of this test may lie apart, too */
+
+static int64_t clock_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Looks for 20 ms: at first each look asks the system, then the counter is trusted. */
+static void it_tells_the_time_of_the_clock(void **state)
+{
+    (void)state;
+    struct ticks t = {0};
+    int64_t began = clock_now(), before = began, after, last = 0;
+    for (uint32_t i = 0; before < began + 20000000; i++) {
+        before = clock_now();
+        int64_t now = i % 2 ? ticks_now(&t) : ticks_after(&t);
+        after = clock_now();
+        if (now < last)
+            fail_msg("look %u goes back from %lld to %lld", i, (long long)last, (long long)now);
+        if (now < before - ERROR_NS || now > after + ERROR_NS)
+            fail_msg("look %u says %lld between %lld and %lld", i, (long long)now, (long long)before, (long long)after);
+        last = now;
+    }
+#if defined(__aarch64__)
+    assert_true(t.each > 0);
+#endif
+}
+
+static void look_for(struct ticks *t, int64_t ns)
+{
+    for (int64_t began = clock_now(); clock_now() < began + ns;)
+        (void)ticks_now(t);
+}
+
+/* A machine that was stopped, or moved to another one: the counter goes on elsewhere, or at another speed. */
+static void a_counter_that_jumps_is_found_out(void **state)
+{
+    (void)state;
+    static const int64_t jumps[] = {1, -1, 1000, -1000, INT64_C(1) << 40, -(INT64_C(1) << 40), 0};
+    for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
+        struct ticks t = {0};
+        look_for(&t, 5 * TICKS_SPAN);
+        t.at += (uint64_t)jumps[i];
+        t.each *= jumps[i] ? 1 : 2;
+        look_for(&t, 5 * TICKS_SPAN); /* the next pairs are read, and the clock passes what was too far ahead */
+        int64_t before = clock_now(), now = ticks_now(&t), after = clock_now();
+        if (now < before - ERROR_NS || now > after + ERROR_NS)
+            fail_msg("jump %d: it says %lld between %lld and %lld", (int)i, (long long)now, (long long)before,
+                     (long long)after);
+    }
+}
+
+/* What was trusted is trusted again only if a tick takes as long as before. */
+static void a_tick_of_another_length_is_not_trusted(void **state)
+{
+    (void)state;
+    struct ticks t = {0};
+    look_for(&t, 5 * TICKS_SPAN);
+    if (!t.span) {
+        puts("skip: this machine has no counter that can be trusted");
+        skip();
+    }
+    t.each += t.each / 100;
+    for (int64_t began = clock_now(); clock_now() < began + 2 * TICKS_SPAN;)
+        ;
+    int64_t before = clock_now(), now = ticks_now(&t), after = clock_now();
+    assert_true(now >= before && now <= after);
+    assert_int_equal(t.span, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_tells_the_time_of_the_clock),
+        cmocka_unit_test(a_counter_that_jumps_is_found_out),
+        cmocka_unit_test(a_tick_of_another_length_is_not_trusted),
+    };
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
