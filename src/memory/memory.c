@@ -160,7 +160,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     fold_choose(&f, op, goal);
     const int64_t fit = span_most(terms, n, to, via, acc);
     f.rows = fold_rows(&f, t, to);
-    bool scales = f.narrow && div > 1;
+    const bool ends = op == WEFT_MIN || op == WEFT_MAX, scales = f.narrow && div > 1 && !ends;
     f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
     bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
     if (!divides && f.narrow && goal == f.rounds) { /* the fold's own step rounds */
@@ -174,8 +174,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
     f.span = span_before(&f.nest, at_once ? INT64_MAX : f.rows ? min64(f.nest.n[f.nest.loops - 1], fit / 4) : fit);
-    const bool one_nan = f.narrow && op != WEFT_MIN && op != WEFT_MAX;
-    const uint64_t mode = one_nan ? ops_nan_begin() : OPS_NAN;
+    const uint64_t mode = f.narrow && !ends ? ops_nan_begin() : OPS_NAN;
     while (span_next(&f.nest, &f.span)) {
         size_t len = (size_t)f.span.len;
         void *direct = span_direct(&f.nest, &f.span, dst, t->stride[0], size);

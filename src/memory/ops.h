@@ -16,9 +16,9 @@
 typedef void ops_loop(void *dst, const void *const *in, int ways, size_t n);
 
 /* dst[i] = in[0][i] op in[1][i] op ... for n elements of f16, bf16, f8 or (sums) f32 in 2 to OPS_WAYS runs, folded in
- * f32, divided by `by` if that is more than 1 and multiplied by it if it is less, and rounded once. The first `wide`
- * runs are f32 (0, 1 or all of them); wide_out: dst is f32 and nothing is rounded. dst may be a run of its own dtype,
- * or in[0]. */
+ * f32, divided by `by` if that is more than 1 and multiplied by it if it is less (1 for min and max), and rounded once.
+ * The first `wide` runs are f32 (0, 1 or all of them); wide_out: dst is f32 and nothing is rounded. dst may be a run of
+ * its own dtype, or in[0]. */
 typedef void ops_narrow_loop(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n);
 
 /* From begin to end, sums and products of this thread that are NaN are the quiet positive one on AArch64, and

@@ -7,25 +7,25 @@
 typedef float wide_f __attribute__((vector_size(32)));
 typedef uint32_t wide_u __attribute__((vector_size(32)));
 
-static inline wide_f wide_load(const unsigned char *p)
+RAW_INLINE wide_f wide_load(const unsigned char *p)
 {
     return (wide_f)_mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-static inline void wide_store(unsigned char *p, wide_f x)
+RAW_INLINE void wide_store(unsigned char *p, wide_f x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)x);
 }
 
 /* Lower bytes. */
-static inline wide_b wide_bytes(const wide_h *x)
+RAW_INLINE wide_b wide_bytes(const wide_h *x)
 {
     __m256i y = (__m256i)(x[0] & 0xff);
     return (wide_b)_mm_packus_epi16(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
 }
 
 /* Upper bytes. */
-static inline wide_b wide_high_bytes(const wide_h *x)
+RAW_INLINE wide_b wide_high_bytes(const wide_h *x)
 {
     const wide_h y = x[0] >> 8;
     return wide_bytes(&y);
@@ -33,36 +33,36 @@ static inline wide_b wide_high_bytes(const wide_h *x)
 
 /* 16-bit values as the upper halves of 32-bit ones, and back: the lower halves are lost. Packing works in halves of a
  * register, so that quarters come out of order. */
-static inline void wide_raise(wide_u *x, const wide_h *h)
+RAW_INLINE void wide_raise(wide_u *x, const wide_h *h)
 {
     x[0] = (wide_u)_mm256_cvtepu16_epi32(_mm256_castsi256_si128((__m256i)h[0])) << 16;
     x[1] = (wide_u)_mm256_cvtepu16_epi32(_mm256_extracti128_si256((__m256i)h[0], 1)) << 16;
 }
 
-static inline void wide_upper(wide_h *h, const wide_u *x)
+RAW_INLINE void wide_upper(wide_h *h, const wide_u *x)
 {
     h[0] = (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] >> 16), (__m256i)(x[1] >> 16)), 0xd8);
 }
 
-static inline void wide_lower(wide_h *h, const wide_u *x)
+RAW_INLINE void wide_lower(wide_h *h, const wide_u *x)
 {
     h[0] =
         (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] & 0xffff), (__m256i)(x[1] & 0xffff)), 0xd8);
 }
 
-static inline bool wide_any_nan(const wide_f *x)
+RAW_INLINE bool wide_any_nan(const wide_f *x)
 {
     return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x[0], (__m256)x[1], _CMP_UNORD_Q)) != 0;
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */
-static inline void wide_from_f16(wide_f *x, const wide_h *h)
+RAW_INLINE void wide_from_f16(wide_f *x, const wide_h *h)
 {
     x[0] = (wide_f)_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)h[0]));
     x[1] = (wide_f)_mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)h[0], 1));
 }
 
-static inline void wide_to_f16(wide_h *h, const wide_f *x)
+RAW_INLINE void wide_to_f16(wide_h *h, const wide_f *x)
 {
     __m128i a = _mm256_cvtps_ph((__m256)x[0], _MM_FROUND_TO_NEAREST_INT);
     __m128i b = _mm256_cvtps_ph((__m256)x[1], _MM_FROUND_TO_NEAREST_INT);

@@ -4,25 +4,25 @@
 #define WEFT_MEMORY_WIDE_FOLDS_H
 #include "memory/wide_loops.h"
 
-static inline wide_f wide_one_nan(wide_f a)
+RAW_INLINE wide_f wide_one_nan(wide_f a)
 {
     return (wide_f)wide_pick((wide_u)(a == a), (wide_u)a, (wide_u){0} + 0x7fc00000);
 }
 
-static inline wide_f wide_same(wide_f a)
+RAW_INLINE wide_f wide_same(wide_f a)
 {
     return a;
 }
 
 /* See FLOAT_OPS in ops_loops.h. */
-static inline wide_f wide_min(wide_f a, wide_f b)
+RAW_INLINE wide_f wide_min(wide_f a, wide_f b)
 {
     wide_u x = (wide_u)a, y = (wide_u)b, r = y | (x & (wide_u)(a == b));
     r = wide_pick((wide_u)(a < b), x, r);
     return (wide_f)wide_pick((wide_u)(a != a), x, r);
 }
 
-static inline wide_f wide_max(wide_f a, wide_f b)
+RAW_INLINE wide_f wide_max(wide_f a, wide_f b)
 {
     wide_u x = (wide_u)a, y = (wide_u)b, r = y & (x | (wide_u)(a != b));
     r = wide_pick((wide_u)(a > b), x, r);
@@ -39,50 +39,72 @@ static inline wide_f wide_max(wide_f a, wide_f b)
             r[i] = expr;                                          \
     }
 
-RAW_INLINE bool wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)
+/* What folds STEP elements by their codes returns 1 if it is done, and 0 if it has written nothing since a code is no
+ * number. There is none: -1. */
+RAW_INLINE int wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)
 {
     (void)d, (void)in, (void)at, (void)ways, (void)by;
-    return false;
+    return -1;
 }
 
-/* Min or max of f8 by their codes. Among codes with the same sign, a larger code has a larger magnitude: max is the
- * largest code without a sign or, if all have one, the smallest code. `last` is the largest code that stays as it is.
- * False: there is a larger one, as NaNs are, and nothing is written. Codes of f8e8m0 have no sign. */
-RAW_INLINE bool wide_end_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, bool max,
-                               uint8_t last, bool sign)
-{
-    wide_b low = wide_load8(in[0] + at), high = low, positive = low;
-    for (int k = 1; k < ways; k++) {
-        wide_b c = wide_load8(in[k] + at);
-        low = wide_min8(low, c);
-        high = wide_max8(high, c);
-        positive = wide_max8s(positive, c);
+/* Min or max of f8, f16 or bf16 by their codes. Among codes with the same sign, a larger code has a larger magnitude:
+ * max is the largest code without a sign or, if all have one, the smallest code. `last` is the largest code that stays
+ * as it is. False: there is a larger one, as NaNs are, and nothing is written. Codes of f8e8m0 have no sign. */
+#define wide_codes8(c, p) (*(c) = wide_load8(p))
+#define wide_codes16 wide_load16
+#define wide_put8(p, c) wide_store8(p, *(c))
+#define wide_put16 wide_store16
+#define WIDE_END_LANES(bits, V, vectors)                                                                        \
+    RAW_INLINE bool wide_end_codes##bits(unsigned char *d, const unsigned char *const *in, size_t at, int ways, \
+                                         bool max, uint##bits##_t last, bool sign)                              \
+    {                                                                                                           \
+        const V top = (V){0} + (uint##bits##_t)(1u << (bits - 1));                                              \
+        V low[vectors], high[vectors], positive[vectors], c[vectors], most = {0};                               \
+        wide_codes##bits(c, in[0] + at * (bits / 8));                                                           \
+        for (int i = 0; i < vectors; i++)                                                                       \
+            low[i] = high[i] = positive[i] = c[i];                                                              \
+        for (int k = 1; k < ways; k++) {                                                                        \
+            wide_codes##bits(c, in[k] + at * (bits / 8));                                                       \
+            for (int i = 0; i < vectors; i++) {                                                                 \
+                low[i] = wide_min##bits(low[i], c[i]);                                                          \
+                high[i] = wide_max##bits(high[i], c[i]);                                                        \
+                positive[i] = wide_max##bits##s(positive[i], c[i]);                                             \
+            }                                                                                                   \
+        }                                                                                                       \
+        for (int i = 0; i < vectors; i++) /* the largest magnitude: one of the two has no sign */               \
+            most = wide_max##bits(most, sign ? wide_max##bits##s(positive[i], high[i] ^ top) : high[i]);        \
+        if (wide_any_above##bits(most, last))                                                                   \
+            return false;                                                                                       \
+        for (int i = 0; i < vectors; i++)                                                                       \
+            if (!sign)                                                                                          \
+                c[i] = max ? high[i] : low[i];                                                                  \
+            else if (max)                                                                                       \
+                c[i] = wide_pick##bits((V)(positive[i] >= top), low[i], positive[i]);                           \
+            else                                                                                                \
+                c[i] = wide_pick##bits((V)(high[i] >= top), high[i], low[i]);                                   \
+        wide_put##bits(d + at * (bits / 8), c);                                                                 \
+        return true;                                                                                            \
     }
-    wide_b all = (wide_b)(positive > 0x7f), nan = (wide_b)(high > (uint8_t)(sign ? 0x80 + last : last));
-    if (sign)
-        nan |= (wide_b)(positive > last) & ~all;
-    if (wide_any_above(nan, 0))
-        return false;
-    if (sign)
-        wide_store8(d + at, max ? wide_pick8(all, low, positive) : wide_pick8((wide_b)(high > 0x7f), high, low));
-    else
-        wide_store8(d + at, max ? high : low);
-    return true;
-}
+WIDE_END_LANES(8, wide_b, 1)
+WIDE_END_LANES(16, wide_h, WIDE_HALVES)
 
-#define WIDE_END_CODES(T, last, sign)                                                                          \
-    RAW_INLINE bool least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
-    {                                                                                                          \
-        return by == 1 && wide_end_codes(d, in, at, ways, false, last, sign);                                  \
-    }                                                                                                          \
-    RAW_INLINE bool most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)  \
-    {                                                                                                          \
-        return by == 1 && wide_end_codes(d, in, at, ways, true, last, sign);                                   \
+#define WIDE_END_CODES(T, bits, last, sign)                                                                   \
+    RAW_INLINE int least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                         \
+        (void)by;                                                                                             \
+        return wide_end_codes##bits(d, in, at, ways, false, last, sign);                                      \
+    }                                                                                                         \
+    RAW_INLINE int most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)  \
+    {                                                                                                         \
+        (void)by;                                                                                             \
+        return wide_end_codes##bits(d, in, at, ways, true, last, sign);                                       \
     }
-WIDE_END_CODES(f8e4m3, 0x7e, true)
-WIDE_END_CODES(f8e5m2, 0x7c, true)
-WIDE_END_CODES(f8e5m2sat, 0x7b, true) /* which makes an infinity the largest number */
-WIDE_END_CODES(f8e8m0, 0xfe, false)
+WIDE_END_CODES(f16, 16, 0x7c00, true)
+WIDE_END_CODES(bf16, 16, 0x7f80, true)
+WIDE_END_CODES(f8e4m3, 8, 0x7e, true)
+WIDE_END_CODES(f8e5m2, 8, 0x7c, true)
+WIDE_END_CODES(f8e5m2sat, 8, 0x7b, true) /* which makes an infinity the largest number */
+WIDE_END_CODES(f8e8m0, 8, 0xfe, false)
 
 /* See ops_narrow_loop. */
 RAW_INLINE void wide_scale(wide_f *r, float by)
@@ -121,7 +143,7 @@ RAW_INLINE bool wide_sum_codes(unsigned char *d, const unsigned char *const *in,
         for (int i = 0; i < WIDE; i++)
             r[i] += x[i];
     }
-    if (wide_any_above(high, (uint8_t)(2 * last)))
+    if (wide_any_above8(high, (uint8_t)(2 * last)))
         return false;
     wide_scale(r, by);
     for (int i = 0; i < WIDE; i++)
@@ -135,10 +157,10 @@ RAW_INLINE bool wide_sum_codes(unsigned char *d, const unsigned char *const *in,
     return true;
 }
 
-#define WIDE_SUM_CODES(T, mant, last, most)                                                                    \
-    RAW_INLINE bool total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
-    {                                                                                                          \
-        return wide_sum_codes(d, in, at, ways, by, mant, last, most);                                          \
+#define WIDE_SUM_CODES(T, mant, last, most)                                                                   \
+    RAW_INLINE int total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                         \
+        return wide_sum_codes(d, in, at, ways, by, mant, last, most);                                         \
     }
 WIDE_SUM_CODES(f8e4m3, 3, 0x7e, 0x7f)
 WIDE_SUM_CODES(f8e5m2, 2, 0x7b, 0x7c)
@@ -154,15 +176,16 @@ WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
 #define total_bf16 wide_none
 
 /* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
- * `quick`: the same for runs that are all of type T. It returns true if it is done, and may do nothing. The first
- * `wide` runs are f32. `sure`: the processor makes the right NaN by itself (ops_nan_begin). */
+ * `quick` (see wide_none) is for runs that are all of type T. The first `wide` runs are f32. `sure`: the processor
+ * makes the right NaN by itself (ops_nan_begin). */
 #define WIDE_STEPS(op, T, any, take, load, exact, end, quick, sure)                                               \
     RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,    \
                                    int wide, int ways, float by)                                                  \
     {                                                                                                             \
-        if (!wide && !wide_out && quick(d, in, at, ways, by))                                                     \
-            return true;                                                                                          \
         wide_f r[WIDE];                                                                                           \
+        const int done = !wide && !wide_out ? quick(d, in, at, ways, by) : -1;                                    \
+        if (done >= 0)                                                                                            \
+            return done;                                                                                          \
         if (wide)                                                                                                 \
             load_f32(r, in[0] + at * 4);                                                                          \
         else                                                                                                      \
@@ -356,8 +379,8 @@ WIDE_TAKE(take_sum, f8e4m3, load_f8e4m3, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e5m2, load_f8e5m2, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e4m3sat, load_f8e4m3, r[i] + x[i])
 WIDE_TAKE(take_sum, f8e5m2sat, load_f8e5m2, r[i] + x[i])
-WIDE_FOLDS(f16, load_f16, wide_none, wide_none)
-WIDE_FOLDS(bf16, load_any_bf16, wide_none, wide_none)
+WIDE_FOLDS(f16, load_f16, least_f16, most_f16)
+WIDE_FOLDS(bf16, load_any_bf16, least_bf16, most_bf16)
 WIDE_FOLDS(f8e4m3, load_f8e4m3, least_f8e4m3, most_f8e4m3)
 WIDE_FOLDS(f8e5m2, load_f8e5m2, least_f8e5m2, most_f8e5m2)
 WIDE_FOLDS(f8e4m3sat, load_f8e4m3, least_f8e4m3, most_f8e4m3)

@@ -15,36 +15,41 @@ enum { size_f16 = 2, size_bf16 = 2, size_f8e4m3 = 1, size_f8e5m2 = 1 };
 enum { size_f8e4m3sat = 1, size_f8e5m2sat = 1, size_f8e8m0 = 1 };
 
 /* Bits of a where the mask has ones, otherwise bits of b. */
-static inline wide_u wide_pick(wide_u mask, wide_u a, wide_u b)
+RAW_INLINE wide_u wide_pick(wide_u mask, wide_u a, wide_u b)
 {
     return b ^ ((a ^ b) & mask);
 }
 
-static inline wide_b wide_pick8(wide_b mask, wide_b a, wide_b b)
+RAW_INLINE wide_b wide_pick8(wide_b mask, wide_b a, wide_b b)
 {
     return b ^ ((a ^ b) & mask);
 }
 
-static inline void load_f32(wide_f *x, const unsigned char *p)
+RAW_INLINE wide_h wide_pick16(wide_h mask, wide_h a, wide_h b)
+{
+    return b ^ ((a ^ b) & mask);
+}
+
+RAW_INLINE void load_f32(wide_f *x, const unsigned char *p)
 {
     for (int i = 0; i < WIDE; i++)
         x[i] = wide_load(p + i * (int)sizeof(wide_f));
 }
 
-static inline void store_f32(unsigned char *p, const wide_f *x)
+RAW_INLINE void store_f32(unsigned char *p, const wide_f *x)
 {
     for (int i = 0; i < WIDE; i++)
         wide_store(p + i * (int)sizeof(wide_f), x[i]);
 }
 
-static inline void load_f16(wide_f *x, const unsigned char *p)
+RAW_INLINE void load_f16(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     wide_load16(h, p);
     wide_from_f16(x, h);
 }
 
-static inline void store_f16(unsigned char *p, const wide_f *x)
+RAW_INLINE void store_f16(unsigned char *p, const wide_f *x)
 {
     wide_h h[WIDE_HALVES];
     wide_to_f16(h, x);
@@ -68,7 +73,7 @@ RAW_INLINE void load_any_bf16(wide_f *x, const unsigned char *p)
     wide_from_codes(x, h);
 }
 
-static inline void load_bf16(wide_f *x, const unsigned char *p)
+RAW_INLINE void load_bf16(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     wide_load16(h, p);
@@ -79,7 +84,7 @@ static inline void load_bf16(wide_f *x, const unsigned char *p)
 
 #if defined(__x86_64__)
 /* The upper halves, rounded to nearest even. */
-static inline void wide_round(wide_h *h, const wide_u *x)
+RAW_INLINE void wide_round(wide_h *h, const wide_u *x)
 {
     wide_u r[WIDE];
     for (int i = 0; i < WIDE; i++)
@@ -187,7 +192,7 @@ RAW_INLINE void halves_f8e5m2(wide_h *h, const unsigned char *p)
     wide_from_f8(h, p, &to_f16);
 }
 
-static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
+RAW_INLINE void load_f8e4m3(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     codes_f8e4m3(h, p);
@@ -195,7 +200,7 @@ static inline void load_f8e4m3(wide_f *x, const unsigned char *p)
 }
 
 /* f8e5m2 is the upper byte of an f16. */
-static inline void load_f8e5m2(wide_f *x, const unsigned char *p)
+RAW_INLINE void load_f8e5m2(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     wide_join(h, (wide_b){0}, wide_load8(p));
@@ -243,7 +248,7 @@ RAW_INLINE bool wide_try_f8(unsigned char *p, const wide_h *h, int mant, struct 
         v[i] = wide_minus(a, (wide_h){0} + bias) - (wide_h)((a & (uint16_t)(1 << drop)) != 0);
     }
     wide_b r = wide_min8(wide_drop(v, drop), (wide_b){0} + (uint8_t)f.inf);
-    if (wide_any_above(r - least, (uint8_t)(most - least)))
+    if (wide_any_above8(r - least, (uint8_t)(most - least)))
         return false;
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(h), r));
     return true;
@@ -265,10 +270,10 @@ RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f
     wide_to_f8(p, x, high, lower, f);
 }
 
-#define WIDE_STORE_F8(T, format)                                    \
-    static inline void store_##T(unsigned char *p, const wide_f *x) \
-    {                                                               \
-        store_f8(p, x, format);                                     \
+#define WIDE_STORE_F8(T, format)                                 \
+    RAW_INLINE void store_##T(unsigned char *p, const wide_f *x) \
+    {                                                            \
+        store_f8(p, x, format);                                  \
     }
 WIDE_STORE_F8(f8e4m3, HALF_F8E4M3)
 WIDE_STORE_F8(f8e5m2, HALF_F8E5M2)
@@ -282,7 +287,7 @@ RAW_INLINE void codes_f8e8m0(wide_h *h, const unsigned char *p)
     wide_join(h, c << 7 | ends, c >> 1);
 }
 
-static inline void load_f8e8m0(wide_f *x, const unsigned char *p)
+RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     codes_f8e8m0(h, p);
@@ -301,7 +306,7 @@ RAW_INLINE void wide_to_f8e8m0(unsigned char *p, const wide_h *high, const wide_
     wide_store8(p, wide_high_bytes(v));
 }
 
-static inline void store_f8e8m0(unsigned char *p, const wide_f *x)
+RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
 {
     wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
     wide_halves(high, lower, x);
@@ -423,13 +428,13 @@ WIDE_ODD_CASTS(i32)
 WIDE_ODD_CASTS(u32)
 #endif
 
-#define WIDE_CODES(S, D, codes)                                             \
-    static inline void S##_as_##D(unsigned char *d, const unsigned char *s) \
-    {                                                                       \
-        wide_h h[WIDE_HALVES];                                              \
-        codes(h, s);                                                        \
-        wide_store16(d, h);                                                 \
-    }                                                                       \
+#define WIDE_CODES(S, D, codes)                                          \
+    RAW_INLINE void S##_as_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                    \
+        wide_h h[WIDE_HALVES];                                           \
+        codes(h, s);                                                     \
+        wide_store16(d, h);                                              \
+    }                                                                    \
     WIDE_SURE(S, D)
 WIDE_CODES(f8e4m3, bf16, codes_f8e4m3)
 WIDE_CODES(f8e5m2, bf16, codes_f8e5m2)
@@ -503,7 +508,7 @@ RAW_INLINE bool f16_try_upper(unsigned char *d, const unsigned char *s)
     for (int i = 0; i < WIDE_HALVES; i++)
         r[i] = h[i] + 0x7f - (wide_h)((h[i] & 0x100) != 0);
     const wide_b upper = wide_high_bytes(h);
-    if (wide_any_above(upper + upper, 2 * 0x7a))
+    if (wide_any_above8(upper + upper, 2 * 0x7a))
         return false;
     wide_store8(d, wide_high_bytes(r));
     return true;
