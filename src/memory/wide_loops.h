@@ -184,12 +184,11 @@ RAW_INLINE void halves_f8e4m3(wide_h *h, const unsigned char *p)
     wide_from_f8(h, p, &to_f16);
 }
 
+/* f8e5m2 is the upper byte of an f16. A NaN becomes quiet. */
 RAW_INLINE void halves_f8e5m2(wide_h *h, const unsigned char *p)
 {
-    static const struct wide_codes to_f16 = {
-        8, 0, 0, 4, {0}, {0x7c, 0x7f, 0x7e, 0x7f, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
-    };
-    wide_from_f8(h, p, &to_f16);
+    const wide_b c = wide_load8(p);
+    wide_join(h, (wide_b){0}, c | ((wide_b)(c + c > 0xf8) & 2));
 }
 
 RAW_INLINE void load_f8e4m3(wide_f *x, const unsigned char *p)
@@ -199,7 +198,6 @@ RAW_INLINE void load_f8e4m3(wide_f *x, const unsigned char *p)
     wide_from_codes(x, h);
 }
 
-/* f8e5m2 is the upper byte of an f16. */
 RAW_INLINE void load_f8e5m2(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
@@ -392,6 +390,19 @@ RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
     }                                                                      \
     WIDE_ROWS(S, bf16)
 #endif
+/* The load makes NaNs quiet, if there are any. */
+#define WIDE_NUMBERS(S, D)                                                \
+    WIDE_AS(S, D, load_##S)                                               \
+    RAW_INLINE bool S##_try_##D(unsigned char *d, const unsigned char *s) \
+    {                                                                     \
+        wide_f x[WIDE];                                                   \
+        load_any_##S(x, s);                                               \
+        if (wide_any_nan(x))                                              \
+            return false;                                                 \
+        store_##D(d, x);                                                  \
+        return true;                                                      \
+    }                                                                     \
+    WIDE_ROWS(S, D)
 /* Stores of narrow floats make NaNs quiet, so that loads need not. */
 #define WIDE_NARROW(S, load)      \
     WIDE_CAST(S, f8e4m3, load)    \
@@ -405,7 +416,7 @@ WIDE_NARROW(f32, load_f32)
 WIDE_CAST(f16, f32, load_f16)
 WIDE_BF16(f16, load_f16)
 WIDE_CAST(f16, f8e8m0, load_f16)
-WIDE_CAST(bf16, f32, load_bf16)
+WIDE_NUMBERS(bf16, f32)
 WIDE_CAST(bf16, f16, load_any_bf16)
 WIDE_CAST(f8e4m3, f32, load_f8e4m3)
 WIDE_CAST(f8e5m2, f32, load_f8e5m2)
@@ -413,7 +424,7 @@ WIDE_CAST(f8e8m0, f32, load_f8e8m0)
 WIDE_CAST(f8e8m0, f16, load_f8e8m0)
 #ifdef WIDE_ODD
 WIDE_CAST(f16, f64, load_f16)
-WIDE_CAST(bf16, f64, load_bf16)
+WIDE_NUMBERS(bf16, f64)
 WIDE_CAST(f8e4m3, f64, load_f8e4m3)
 WIDE_CAST(f8e5m2, f64, load_f8e5m2)
 WIDE_CAST(f8e8m0, f64, load_f8e8m0)
@@ -532,7 +543,7 @@ WIDE_UPPER(f8e5m2sat, 0x7b)
 RAW_INLINE void f8e4m3_as_f8e5m2(unsigned char *d, const unsigned char *s)
 {
     static const wide_b first = {0x7e, 0, 24, 28, 30, 32, 33, 34, 35, 36, 36, 37, 38, 38, 38, 39};
-    wide_b c = wide_load8(s), a = c & 0x7f, r = ((a + (a >> 1 & 1)) >> 1) + 32;
+    wide_b c = wide_load8(s), r = wide_halve(c & 0x7f) + 32;
     wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, (c + 1) & 0x7f)));
 }
 WIDE_SURE(f8e4m3, f8e5m2)
@@ -540,8 +551,8 @@ WIDE_SURE(f8e4m3, f8e5m2)
 RAW_INLINE void f8e5m2_to_other(unsigned char *d, const unsigned char *s, uint8_t most)
 {
     static const wide_b first = {0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 6, 7}; /* from code 20 on */
-    wide_b c = wide_load8(s), a = c & 0x7f, r = wide_min8(a + a, (wide_b){0} + (uint8_t)(64 + most));
-    r = wide_max8(r, (wide_b){0} + 64) - 64;
+    wide_b c = wide_load8(s), a = c & 0x7f, r = wide_min8(c + c, (wide_b){0} + (uint8_t)(64 + most));
+    r = wide_minus8(r, (wide_b){0} + 64);
     if (most != 0x7f)
         r |= (wide_b)(a > 0x7c) & 1; /* a NaN has all bits */
     wide_store8(d, wide_pick8((wide_b){0} + 0x80, c, wide_look_up(r, first, a - 20)));

@@ -90,6 +90,17 @@ RAW_INLINE wide_b wide_max8s(wide_b a, wide_b b) /* signed */
     return (wide_b)vmaxq_s8((int8x16_t)a, (int8x16_t)b);
 }
 
+RAW_INLINE wide_b wide_minus8(wide_b a, wide_b b) /* or 0 if that is less */
+{
+    return (wide_b)vqsubq_u8((uint8x16_t)a, (uint8x16_t)b);
+}
+
+/* a / 2, rounded to nearest even. The first bit of the result may be anything. */
+RAW_INLINE wide_b wide_halve(wide_b a)
+{
+    return (wide_b)vhsubq_u8((uint8x16_t)a, vtstq_u8((uint8x16_t)a, vdupq_n_u8(2)));
+}
+
 RAW_INLINE wide_h wide_min16(wide_h a, wide_h b)
 {
     return (wide_h)vminq_u16((uint16x8_t)a, (uint16x8_t)b);

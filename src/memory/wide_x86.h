@@ -59,6 +59,17 @@ RAW_INLINE wide_b wide_abs8(wide_b a)
     return (wide_b)_mm_abs_epi8((__m128i)a);
 }
 
+RAW_INLINE wide_b wide_minus8(wide_b a, wide_b b) /* or 0 if that is less */
+{
+    return (wide_b)_mm_subs_epu8((__m128i)a, (__m128i)b);
+}
+
+/* a / 2, rounded to nearest even. The first bit of the result may be anything. */
+RAW_INLINE wide_b wide_halve(wide_b a)
+{
+    return (a + (a >> 1 & 1)) >> 1;
+}
+
 RAW_INLINE wide_h wide_min16(wide_h a, wide_h b)
 {
     return (wide_h)_mm256_min_epu16((__m256i)a, (__m256i)b);
