@@ -67,9 +67,12 @@ struct device_words {
  * written yet.
  *
  * `counter` is a word in device memory, or 0. Its value is added to all values but host_value. `counts`: the kernel
- * adds 1 to it at its end. So a graph, which has constants in it, writes another value each time it is launched. */
+ * adds 1 to it at its end. So a graph, which has constants in it, writes another value each time it is launched.
+ *
+ * `late` is the address of two words in host memory that was pinned, or 0. A kernel that has waited for about a
+ * millisecond writes the value of `come` into the first of them, and into the second one when it goes on. */
 struct device_gate {
-    uint64_t counter;
+    uint64_t counter, late;
     struct device_words come, awaited, told;
     bool counts;
 };

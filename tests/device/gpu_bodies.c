@@ -290,6 +290,7 @@ static void gate_calls(size_t bytes)
     host[2 * STRIDE / 4] = 2;
     struct device_gate gate = {
         .counter = list[0] + COUNTER,
+        .late = at + 2048,
         .counts = true,
         .come = {.near = list[0] + COME, .at = at, .n = 1, .hosts = 1, .stride = STRIDE, .value = 1},
         .awaited = {.list = of + 8,
@@ -324,6 +325,7 @@ static void gate_calls(size_t bytes)
     must(ops->sync(device, stream), "sync");
     expect(!memcmp(back, text, bytes), "the kernel behind the gate has done its work");
     expect((uint32_t)counter == 2, "the gate was passed twice");
+    expect(!host[2048 / 4] && !host[2048 / 4 + 1], "nobody was late");
     expect((uint32_t)near[0] == 2 && host[0] == 2, "the gate has said that this rank has come");
     for (int r = 0; r < RANKS; r++) {
         expect((uint32_t)near[RANKS + r] == (r ? 6 : 0), "the gate has told the others");

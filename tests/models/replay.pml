@@ -1,7 +1,7 @@
 /* Runs by numbers, as src/engine/drivers/launcher.c and src/engine/device/replay.h say: the launcher (rank 0) and N - 1
  * other ranks, each with a stream that does its part of RUNS runs in order, and a host that closes the exec when its
  * runs are over. `come` and `gone` are the words in device memory. `shown` and `done` are the same in host memory; they
- * are written beside the others, so that they may come later. `source` and `result` stand for the data: the run
+ * are written beside the others, so that they may come later; graphs do without them. `source` and `result` stand for the data: the run
  * whose value a source has, and that which the launcher's kernels have made of it. The counter is that of a graph.
  * The words in host memory belong to the launcher, which frees them when all ranks have let go of them.
  *

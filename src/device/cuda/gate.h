@@ -27,6 +27,7 @@ struct gate_end {
 struct gate {
     uint32_t n;
     struct device_launch launches[MEET_LAUNCHES];
+    uint64_t late;
     struct device_words come, awaited;
     struct gate_end end;
 };
@@ -92,11 +93,24 @@ static __device__ bool gate_reached(const struct device_words *w, uint32_t base,
     return (int32_t)(value - w->value - base) >= 0;
 }
 
-static __device__ void gate_await(const struct device_words *w, uint32_t base)
+static __device__ void gate_write_late(const struct gate *g, uint32_t word, uint32_t base)
 {
-    for (uint32_t i = threadIdx.x; i < w->n; i += DEVICE_THREADS)
-        for (uint32_t look = 0; !gate_reached(w, base, i, look); look++)
-            ;
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(g->late + 4 * word), "r"(g->come.value + base) : "memory");
+}
+
+#define GATE_LATE 1024 /* looks */
+
+/* True: this thread has waited for long, and the host is told. */
+static __device__ bool gate_await(const struct gate *g, uint32_t base)
+{
+    bool late = false;
+    for (uint32_t i = threadIdx.x; i < g->awaited.n; i += DEVICE_THREADS)
+        for (uint32_t look = 0; !gate_reached(&g->awaited, base, i, look); look++)
+            if (look == GATE_LATE && g->late && !blockIdx.x) {
+                gate_write_late(g, 0, base);
+                late = true;
+            }
+    return late;
 }
 
 /* Returns the counter's value, which no block changes before all blocks have come to the end. */
@@ -107,8 +121,8 @@ static __device__ uint32_t gate_begin(const struct gate *g)
     if (!blockIdx.x)
         gate_write(&g->come, base);
     __syncwarp(); /* threads that wait must not keep others of their warp from writing */
-    gate_await(&g->awaited, base);
-    __syncthreads();
+    if (__syncthreads_or(gate_await(g, base)) && !threadIdx.x)
+        gate_write_late(g, 1, base);
     gate_next();
     return base;
 }

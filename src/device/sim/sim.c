@@ -237,22 +237,22 @@ static int signal_words(struct device *d, void *stream, const struct device_word
     return sim_stream_add(d, stream, sim_work_words(SIM_SIGNAL, words, n));
 }
 
-static int gate_words(struct device *d, void *stream, enum sim_kind kind, uint64_t counter,
+static int gate_words(struct device *d, void *stream, enum sim_kind kind, const struct device_gate *g,
                       const struct device_words *w)
 {
-    return w->n || w->hosts ? sim_stream_add(d, stream, sim_work_gate(kind, counter, w)) : 0;
+    return w->n || w->hosts ? sim_stream_add(d, stream, sim_work_gate(kind, g, w)) : 0;
 }
 
 static int gate_begin(struct device *d, void *stream, const struct device_gate *g)
 {
-    int err = gate_words(d, stream, SIM_GATE_WRITE, g->counter, &g->come);
-    return err ? err : gate_words(d, stream, SIM_GATE_AWAIT, g->counter, &g->awaited);
+    int err = gate_words(d, stream, SIM_GATE_WRITE, g, &g->come);
+    return err ? err : gate_words(d, stream, SIM_GATE_AWAIT, g, &g->awaited);
 }
 
 static int gate_end(struct device *d, void *stream, const struct device_gate *g)
 {
-    int err = gate_words(d, stream, SIM_GATE_WRITE, g->counter, &g->told);
-    return err || !g->counts ? err : sim_stream_add(d, stream, sim_work_gate(SIM_GATE_COUNT, g->counter, &g->told));
+    int err = gate_words(d, stream, SIM_GATE_WRITE, g, &g->told);
+    return err || !g->counts ? err : sim_stream_add(d, stream, sim_work_gate(SIM_GATE_COUNT, g, &g->told));
 }
 
 static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l,

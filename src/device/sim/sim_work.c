@@ -36,12 +36,14 @@ struct sim_work *sim_work_words(enum sim_kind kind, const struct device_word *wo
     return w;
 }
 
-struct sim_work *sim_work_gate(enum sim_kind kind, uint64_t counter, const struct device_words *words)
+struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_gate *g, const struct device_words *words)
 {
     struct sim_work *w = new_work(kind, 0);
     if (!w)
         return NULL;
-    w->u.gate.counter = counter;
+    w->u.gate.counter = g->counter;
+    w->u.gate.late = g->late;
+    w->u.gate.come = g->come.value;
     w->u.gate.words = *words;
     return w;
 }
@@ -196,11 +198,16 @@ static uint32_t *counter_at(struct kernel *k, uint64_t counter)
     return word_at(k, &(struct device_word){.at = counter});
 }
 
+static uint32_t base_of(struct kernel *k, const struct sim_work *w)
+{
+    return w->u.gate.counter ? *counter_at(k, w->u.gate.counter) : 0;
+}
+
 /* The words of a gate, with the values that they have in this run. */
 static struct device_words gate_now(struct kernel *k, const struct sim_work *w)
 {
     struct device_words now = w->u.gate.words;
-    now.value += w->u.gate.counter ? *counter_at(k, w->u.gate.counter) : 0;
+    now.value += base_of(k, w);
     return now;
 }
 
@@ -231,18 +238,33 @@ static void gate_write(struct kernel *k, const struct device_words *w, struct si
     }
 }
 
-/* As `await`, but a word counts in either memory. */
-static void gate_await(const struct sim_device *d, struct kernel *k, const struct device_words *w)
+#define LATE_NS 100000 /* between two looks: others have passed */
+
+static void write_late(struct kernel *k, const struct sim_work *w, uint64_t word)
 {
+    write_one(k, (struct device_word){w->u.gate.late + 4 * word, w->u.gate.come + base_of(k, w)});
+}
+
+/* As `await`, but a word counts in either memory. */
+static void gate_await(const struct sim_device *d, struct kernel *k, const struct sim_work *work)
+{
+    const struct device_words w = gate_now(k, work);
+    bool late = false;
     long ns = 1000;
-    for (uint32_t i = 0; i < w->n && sim_device_state(d) == SIM_WORKS;) {
-        struct device_word near = near_word(k, w, i), host = host_word(w, i, w->host_value);
+    for (uint32_t i = 0; i < w.n && sim_device_state(d) == SIM_WORKS;) {
+        struct device_word near = near_word(k, &w, i), host = host_word(&w, i, w.host_value);
         if (reached(k, &near) || reached(k, &host)) {
             i++;
             continue;
         }
+        if (!late && work->u.gate.late && ns > LATE_NS) {
+            write_late(k, work, 0);
+            late = true;
+        }
         pause_looks(k, &ns);
     }
+    if (late)
+        write_late(k, work, 1);
 }
 
 /* Host memory that is not pinned: the kernel of the system copies it, and notices what is not mapped. */
@@ -336,10 +358,7 @@ static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w
         gate = gate_now(k, w);
         gate_write(k, &gate, luck);
         break;
-    case SIM_GATE_AWAIT:
-        gate = gate_now(k, w);
-        gate_await(d, k, &gate);
-        break;
+    case SIM_GATE_AWAIT: gate_await(d, k, w); break;
     case SIM_GATE_COUNT: ++*counter_at(k, w->u.gate.counter); break;
     case SIM_KERNEL: w->u.kernel.body(&k->view, w->u.kernel.arg); break;
     }

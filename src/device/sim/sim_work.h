@@ -32,7 +32,8 @@ struct sim_work {
             struct device_launch what;
         } launch;
         struct {
-            uint64_t counter;
+            uint64_t counter, late; /* late: of what is awaited */
+            uint32_t come;          /* what is written there */
             struct device_words words;
         } gate;
         struct {
@@ -46,7 +47,7 @@ struct sim_work {
 
 /* NULL: out of memory. */
 struct sim_work *sim_work_words(enum sim_kind kind, const struct device_word *words, size_t n);
-struct sim_work *sim_work_gate(enum sim_kind kind, uint64_t counter, const struct device_words *words);
+struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_gate *g, const struct device_words *words);
 /* *plain: it uses host memory that is not pinned, so that the caller has to wait for it. */
 struct sim_work *sim_work_copy(void *dst, const void *src, size_t bytes, bool *plain);
 struct sim_work *sim_work_launch(uint64_t table, const struct device_launch *l);

@@ -41,17 +41,19 @@ const char *replay_refusal(const struct replay *r, const weft_exec *x)
                                 "nvidia-cuda-mps-control, or make the ranks threads of one process";
 }
 
-/* The words of n ranks from rank `first` on. `host`: that of the first one in host memory, where `hosts` are written.
- */
-static struct device_words words_at(const struct replay *r, const weft_exec *x, enum near_word near,
-                                    const _Atomic uint32_t *host, int hosts, int first, int n)
+static uint64_t host_at(const struct replay *r, const _Atomic uint32_t *word)
+{
+    return r->at + (uint64_t)((uintptr_t)word - (uintptr_t)r->words);
+}
+
+/* The words of n ranks from rank `first` on; in host memory all of them are this rank's `released`. */
+static struct device_words words_at(const struct replay *r, const weft_exec *x, enum near_word near, int first, int n)
 {
     bool own = first == x->comm->rank && n == 1;
     return (struct device_words){.list = own ? 0 : r->near + 8 * (uint64_t)first,
                                  .near = (own ? (uint64_t)(uintptr_t)x->device->near : 0) + near,
-                                 .at = r->at + (uint64_t)((uintptr_t)host - (uintptr_t)r->words),
+                                 .at = host_at(r, &r->words[x->comm->rank].released),
                                  .n = (uint32_t)n,
-                                 .hosts = (uint32_t)hosts,
                                  .value = 1,
                                  .host_value = 1};
 }
@@ -61,16 +63,16 @@ static int record(struct replay *r, weft_exec *x, void *stream, struct device_qu
 {
     struct device *d = x->device->device;
     const int rank = x->comm->rank, others = x->comm->size - 1;
-    const struct replay_words *own = &r->words[rank];
     struct device_gate g = {.counter = (uint64_t)(uintptr_t)x->device->near + NEAR_REPLAYS,
-                            .come = words_at(r, x, NEAR_COME, &own->come, 1, rank, 1),
+                            .late = host_at(r, &r->words[rank].late),
+                            .come = words_at(r, x, NEAR_COME, rank, 1),
                             .counts = true};
     if (rank != LAUNCHER) {
-        g.awaited = words_at(r, x, NEAR_GONE, &own->released, 0, rank, 1);
+        g.awaited = words_at(r, x, NEAR_GONE, rank, 1);
         return d->ops->meet(d, stream, &g, NULL);
     }
-    g.awaited = words_at(r, x, NEAR_COME, &own->released, 0, 1, others);
-    g.told = words_at(r, x, NEAR_GONE, &own->gone, 1, 1, others);
+    g.awaited = words_at(r, x, NEAR_COME, 1, others);
+    g.told = words_at(r, x, NEAR_GONE, 1, others);
     return device_queue_run(queue, stream, &g);
 }
 
@@ -88,17 +90,19 @@ static uint32_t look(const _Atomic uint32_t *word)
     return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* The replay to which this rank has come last; *waits: it is not done. */
+/* The last replay in which this rank has waited for long; *waits: it does so still. */
 static uint32_t last_replay(const struct replay *r, const weft_exec *x, bool *waits)
 {
-    uint32_t gone = look(&r->words[LAUNCHER].gone), come = look(&r->words[x->comm->rank].come);
-    *waits = (int32_t)(come - gone) > 0; /* `gone` may be written before `come` is */
-    return come;
+    const struct replay_words *own = &r->words[x->comm->rank];
+    uint32_t left = look(&own->left), late = look(&own->late);
+    *waits = late != left;
+    return late;
 }
 
+/* Has the rank not come to this replay, or a moment ago? */
 static bool lacks(const struct replay *r, int rank, uint32_t replay)
 {
-    return (int32_t)(look(&r->words[rank].come) - replay) < 0;
+    return (int32_t)(look(&r->words[rank].late) - replay) < 0;
 }
 
 bool replay_waits(const struct replay *r, const weft_exec *x, int rank)

@@ -9,8 +9,10 @@
  * The launcher's graph: come of its own; wait for come of all other ranks; the launches; gone for all ranks. The graph
  * of another rank: come; wait for gone. Copies into a mirror stand before all of this, and copies out of it behind.
  *
- * Both are in device memory, where kernels look, and in host memory, where the watcher sees which rank waits for which.
- * To let a stream go on, the host writes `released`, which kernels look for now and then.
+ * Both are in device memory. A store to host memory at the end of each replay would take longer than a small replay
+ * does. So only a rank that has waited for long shows the host the number of its replay (`late`), and shows it again
+ * when it goes on (`left`): the watcher, which looks ten times a second, sees which rank waits for which. To let a
+ * stream go on, the host writes `released`, which kernels look for now and then.
  * tests/models/replay.pml is a model of it.
  *
  * Runs of weft_exec_start_on that are not captured may stand between launches of the graph, in the same place on all
@@ -28,7 +30,7 @@
 
 /* Of a rank, in memory that all ranks have pinned. Zero at first. */
 struct replay_words {
-    _Alignas(CORE_LINE) _Atomic uint32_t come, gone; /* gone: in those of the launcher only */
+    _Alignas(CORE_LINE) _Atomic uint32_t late, left; /* device_gate */
     _Atomic uint32_t released;
     _Atomic uint32_t process, mps; /* written at bind: a hash of the rank's process, and whether it uses MPS */
 };
