@@ -12,10 +12,9 @@
 #include "memory/memory.h"
 
 #define SHORT 128 /* bytes of a row in src that are better copied before they are cast */
-#define PIECE 64  /* elements of a row that are cast at a time in each of */
-#define SIDE 16   /* rows side by side, */
-#define TURN 1024 /* and bytes of src at a time if a row is one piece */
-#define LONG 512  /* elements of a row that is cast by itself */
+#define TURN 1024 /* bytes of src in short rows that are cast at a time */
+#define LONG 128  /* elements of a row that is cast by itself, */
+#define PIECE 64  /* in pieces of as many */
 #define LINE 64   /* bytes of a cache line */
 
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
@@ -60,28 +59,21 @@ static void cast_gathered(unsigned char *d, int64_t row, int to, const unsigned 
     }
 }
 
-/* Rows with gaps between them in src. The hardware's prefetch begins anew with each row, and reads beyond its end. So
- * rows are cast side by side, in pieces, and what is cast next is prefetched. */
-static void cast_beside(unsigned char *d, int64_t dstep, int to, const unsigned char *s, int64_t sstep, int from,
-                        size_t n, size_t rows, cast_loop *loop)
+/* Short rows with gaps between them in src. The hardware's prefetch begins anew with each row, and reads beyond its
+ * end. So a few rows are cast at a time, and those after the next ones are prefetched. */
+static void cast_beside(unsigned char *d, int64_t dstep, const unsigned char *s, int64_t sstep, size_t ssize, size_t n,
+                        size_t rows, cast_loop *loop)
 {
-    const size_t ssize = weft_dtype_size(from), dsize = weft_dtype_size(to), piece = n < 2 * PIECE ? n : PIECE;
-    const size_t beside = piece < n ? SIDE : TURN / (piece * ssize) + 1, ahead = piece < n ? 0 : beside;
-    for (size_t r = 0, at = 0; r < rows;) {
-        const bool last = n - at < 2 * piece; /* it is no shorter than a piece */
-        const size_t side = rows - r < beside ? rows - r : beside, next = last ? r + side : r;
-        const size_t next_at = last ? 0 : at + piece;
-        for (size_t i = next + ahead; i < next + ahead + beside && i < rows; i++)
-            for (size_t b = 0; b < piece * ssize; b += LINE)
-                __builtin_prefetch(s + (int64_t)i * sstep + next_at * ssize + b, 0, 2);
-        loop(d + (int64_t)r * dstep + at * dsize, dstep, s + (int64_t)r * sstep + at * ssize, sstep,
-             last ? n - at : piece, side);
-        r = next;
-        at = next_at;
+    const size_t bytes = n * ssize, beside = TURN / bytes + 1;
+    for (size_t r = 0; r < rows; r += beside) {
+        for (size_t i = r + 2 * beside; i < r + 3 * beside && i < rows; i++)
+            for (size_t b = 0; b < bytes; b += LINE)
+                __builtin_prefetch(s + (int64_t)i * sstep + b, 0, 2);
+        loop(d + (int64_t)r * dstep, dstep, s + (int64_t)r * sstep, sstep, n, rows - r < beside ? rows - r : beside);
     }
 }
 
-/* The same for long rows: one after the other, in pieces, and the same piece of the row after the next is prefetched.
+/* Longer rows: one after the other, in pieces, and the same piece of the row after the next is prefetched.
  * There may be no memory at that address. */
 static void cast_long(unsigned char *d, int64_t dstep, int to, const unsigned char *s, int64_t sstep, int from,
                       size_t n, size_t rows, cast_loop *loop)
@@ -109,7 +101,7 @@ void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep,
     else if (loop && sstep != bytes && n >= LONG)
         cast_long(d, dstep, to, s, sstep, from, n, rows, loop);
     else if (loop && sstep != bytes)
-        cast_beside(d, dstep, to, s, sstep, from, n, rows, loop);
+        cast_beside(d, dstep, s, sstep, ssize, n, rows, loop);
     else if (loop)
         loop(d, dstep, s, sstep, n, rows);
     else
