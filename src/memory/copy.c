@@ -83,6 +83,32 @@ static __attribute__((noinline)) void copy_gaps(struct grid g, unsigned char *ds
     }
 }
 
+/* The same where neither side is in the caches: SIDE units are copied side by side, PAIR bytes of each at a time. What
+ * comes next of all of them is prefetched meanwhile. */
+#define SIDE 16
+#define PAIR 128
+static __attribute__((noinline)) void copy_beside(struct grid g, unsigned char *dst, const unsigned char *src)
+{
+    for (int64_t r = 0; r < g.turns;) {
+        const int64_t side = g.turns - r < SIDE ? g.turns - r : SIDE;
+        const unsigned char *s = src + r * g.sturn;
+        unsigned char *d = dst + r * g.dturn;
+        size_t at = 0;
+        for (; at + PAIR <= g.unit; at += PAIR) {
+            const bool last = at + 2 * PAIR > g.unit; /* then the next units are prefetched */
+            const uintptr_t next = (uintptr_t)s + (last ? (uintptr_t)(SIDE * g.sturn) : at + PAIR);
+            for (int64_t i = 0; i < side; i++) {
+                __builtin_prefetch((const void *)(next + (uintptr_t)(i * g.sturn)), 0, 2);
+                __builtin_prefetch((const void *)(next + (uintptr_t)(i * g.sturn) + LINE), 0, 2);
+                memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, PAIR);
+            }
+        }
+        for (int64_t i = 0; i < side && at < g.unit; i++)
+            memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, g.unit - at);
+        r += side;
+    }
+}
+
 /* Long units, with which memcpy is the faster one. */
 static __attribute__((noinline)) void copy_calls(struct grid g, unsigned char *dst, const unsigned char *src)
 {
@@ -210,6 +236,8 @@ void memory_copy_out(void *dst, int64_t dstep, const void *src, int64_t sstep, i
     const struct grid g = {1, n, 0, 0, dstep, sstep, unit};
     if (near || sstep == (int64_t)unit)
         copy_short(g, false, dst, src);
+    else if (unit >= PAIR)
+        copy_beside(g, dst, src);
     else
         copy_gaps(g, dst, src);
 }
