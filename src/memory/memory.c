@@ -158,7 +158,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.acc = acc;
     int stop = via ? via : acc, as = acc, goal = stop != acc ? stop : to;
     fold_choose(&f, op, goal);
-    const int64_t fit = span_most(terms, n, to, via, acc);
+    int64_t fit = span_most(terms, n, to, via, acc);
     f.rows = fold_rows(&f, t, to);
     const bool ends = op == WEFT_MIN || op == WEFT_MAX, scales = f.narrow && div > 1 && !ends;
     f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
@@ -167,6 +167,8 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
         as = f.rounds;
         casts = to != as;
         stops = false;
+        if (fold_ways(n - 1, lies) == n) /* no value lies in acc between two steps */
+            fit = span_most(terms, n, to, via, as);
     }
     size_t size = weft_dtype_size(to);
     bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);

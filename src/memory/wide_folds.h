@@ -4,6 +4,8 @@
 #define WEFT_MEMORY_WIDE_FOLDS_H
 #include "memory/wide_loops.h"
 
+enum { LINE = 64 }; /* bytes of a cache line */
+
 RAW_INLINE wide_f wide_one_nan(wide_f a)
 {
     return (wide_f)wide_pick((wide_u)(a == a), (wide_u)a, (wide_u){0} + 0x7fc00000);
@@ -39,11 +41,11 @@ RAW_INLINE wide_f wide_max(wide_f a, wide_f b)
             r[i] = expr;                                          \
     }
 
-/* What folds STEP elements by their codes returns 1 if it is done, and 0 if it has written nothing since a code is no
- * number. There is none: -1. */
-RAW_INLINE int wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)
+/* What folds some STEPs of elements by their codes returns 1 if it is done, and 0 if it has written nothing since a
+ * code is no number. There is none: -1. */
+RAW_INLINE int wide_none(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by, int steps)
 {
-    (void)d, (void)in, (void)at, (void)ways, (void)by;
+    (void)d, (void)in, (void)at, (void)ways, (void)by, (void)steps;
     return -1;
 }
 
@@ -56,48 +58,54 @@ RAW_INLINE int wide_none(unsigned char *d, const unsigned char *const *in, size_
 #define wide_put16 wide_store16
 #define WIDE_END_LANES(bits, V, vectors)                                                                        \
     RAW_INLINE bool wide_end_codes##bits(unsigned char *d, const unsigned char *const *in, size_t at, int ways, \
-                                         bool max, uint##bits##_t last, bool sign)                              \
+                                         int steps, bool max, uint##bits##_t last, bool sign)                   \
     {                                                                                                           \
+        enum { step = STEP * bits / 8, most_steps = LINE / step };                                              \
         const V top = (V){0} + (uint##bits##_t)(1u << (bits - 1));                                              \
-        V low[vectors], high[vectors], positive[vectors], c[vectors], most = {0};                               \
-        wide_codes##bits(c, in[0] + at * (bits / 8));                                                           \
-        for (int i = 0; i < vectors; i++)                                                                       \
-            low[i] = high[i] = positive[i] = c[i];                                                              \
-        for (int k = 1; k < ways; k++) {                                                                        \
-            wide_codes##bits(c, in[k] + at * (bits / 8));                                                       \
-            for (int i = 0; i < vectors; i++) {                                                                 \
-                low[i] = wide_min##bits(low[i], c[i]);                                                          \
-                high[i] = wide_max##bits(high[i], c[i]);                                                        \
-                positive[i] = wide_max##bits##s(positive[i], c[i]);                                             \
+        V low[most_steps * vectors], high[most_steps * vectors], positive[most_steps * vectors];                \
+        V c[most_steps * vectors], most = {0};                                                                  \
+        const int n = steps * vectors;                                                                          \
+        for (int k = 0; k < ways; k++) {                                                                        \
+            for (int j = 0; j < steps; j++)                                                                     \
+                wide_codes##bits(c + j * vectors, in[k] + at * (bits / 8) + j * step);                          \
+            for (int i = 0; i < n; i++) {                                                                       \
+                low[i] = k ? wide_min##bits(low[i], c[i]) : c[i];                                               \
+                high[i] = k ? wide_max##bits(high[i], c[i]) : c[i];                                             \
+                positive[i] = k ? wide_max##bits##s(positive[i], c[i]) : c[i];                                  \
             }                                                                                                   \
         }                                                                                                       \
-        for (int i = 0; i < vectors; i++) /* the largest magnitude: one of the two has no sign */               \
-            most = wide_max##bits(most, sign ? wide_max##bits##s(positive[i], high[i] ^ top) : high[i]);        \
+        for (int i = 0; i < n; i++) { /* the largest magnitude: one of the two has no sign */                   \
+            V magnitude = sign ? wide_max##bits##s(positive[i], high[i] ^ top) : high[i];                       \
+            most = i ? wide_max##bits(most, magnitude) : magnitude;                                             \
+        }                                                                                                       \
         if (wide_any_above##bits(most, last))                                                                   \
             return false;                                                                                       \
-        for (int i = 0; i < vectors; i++)                                                                       \
+        for (int i = 0; i < n; i++)                                                                             \
             if (!sign)                                                                                          \
                 c[i] = max ? high[i] : low[i];                                                                  \
             else if (max)                                                                                       \
                 c[i] = wide_pick##bits((V)(positive[i] >= top), low[i], positive[i]);                           \
             else                                                                                                \
                 c[i] = wide_pick##bits((V)(high[i] >= top), high[i], low[i]);                                   \
-        wide_put##bits(d + at * (bits / 8), c);                                                                 \
+        for (int j = 0; j < steps; j++)                                                                         \
+            wide_put##bits(d + at * (bits / 8) + j * step, c + j * vectors);                                    \
         return true;                                                                                            \
     }
 WIDE_END_LANES(8, wide_b, 1)
 WIDE_END_LANES(16, wide_h, WIDE_HALVES)
 
 #define WIDE_END_CODES(T, bits, last, sign)                                                                   \
-    RAW_INLINE int least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    RAW_INLINE int least_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by, \
+                             int steps)                                                                       \
     {                                                                                                         \
         (void)by;                                                                                             \
-        return wide_end_codes##bits(d, in, at, ways, false, last, sign);                                      \
+        return wide_end_codes##bits(d, in, at, ways, steps, false, last, sign);                               \
     }                                                                                                         \
-    RAW_INLINE int most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by)  \
+    RAW_INLINE int most_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by,  \
+                            int steps)                                                                        \
     {                                                                                                         \
         (void)by;                                                                                             \
-        return wide_end_codes##bits(d, in, at, ways, true, last, sign);                                       \
+        return wide_end_codes##bits(d, in, at, ways, steps, true, last, sign);                                \
     }
 WIDE_END_CODES(f16, 16, 0x7c00, true)
 WIDE_END_CODES(bf16, 16, 0x7f80, true)
@@ -158,9 +166,10 @@ RAW_INLINE bool wide_sum_codes(unsigned char *d, const unsigned char *const *in,
 }
 
 #define WIDE_SUM_CODES(T, mant, last, most)                                                                   \
-    RAW_INLINE int total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    RAW_INLINE int total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by, \
+                             int steps)                                                                       \
     {                                                                                                         \
-        return wide_sum_codes(d, in, at, ways, by, mant, last, most);                                         \
+        return steps == 1 && wide_sum_codes(d, in, at, ways, by, mant, last, most);                           \
     }
 WIDE_SUM_CODES(f8e4m3, 3, 0x7e, 0x7f)
 WIDE_SUM_CODES(f8e5m2, 2, 0x7b, 0x7c)
@@ -175,61 +184,69 @@ WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
 #define total_f16 wide_none
 #define total_bf16 wide_none
 
-/* STEP elements at `at` of every run. op_T_try does it faster or, if there is a NaN, does nothing and returns false.
- * `quick` (see wide_none) is for runs that are all of type T. The first `wide` runs are f32. `sure`: the processor
- * makes the right NaN by itself (ops_nan_begin). */
-#define WIDE_STEPS(op, T, any, take, load, exact, end, quick, sure)                                               \
-    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,    \
-                                   int wide, int ways, float by)                                                  \
-    {                                                                                                             \
-        wide_f r[WIDE];                                                                                           \
-        const int done = !wide && !wide_out ? quick(d, in, at, ways, by) : -1;                                    \
-        if (done >= 0)                                                                                            \
-            return done;                                                                                          \
-        if (wide)                                                                                                 \
-            load_f32(r, in[0] + at * 4);                                                                          \
-        else                                                                                                      \
-            any(r, in[0] + at * size_##T);                                                                        \
-        for (int k = 1; k < ways; k++)                                                                            \
-            if (k < wide)                                                                                         \
-                take##_f32(r, in[k] + at * 4);                                                                    \
-            else                                                                                                  \
-                take##_##T(r, in[k] + at * size_##T);                                                             \
-        wide_scale(r, by);                                                                                        \
-        if (!(sure) && wide_any_nan(r))                                                                           \
-            return false;                                                                                         \
-        if (wide_out)                                                                                             \
-            store_f32(d + at * 4, r);                                                                             \
-        else                                                                                                      \
-            store_numbers_##T(d + at * size_##T, r);                                                              \
-        return true;                                                                                              \
-    }                                                                                                             \
-    static __attribute__((noinline)) void op##_##T##_step(                                                        \
-        unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, int wide, int ways, float by) \
-    {                                                                                                             \
-        wide_f r[WIDE];                                                                                           \
-        if (wide)                                                                                                 \
-            load_f32(r, in[0] + at * 4);                                                                          \
-        else                                                                                                      \
-            load(r, in[0] + at * size_##T);                                                                       \
-        for (int k = 1; k < ways; k++)                                                                            \
-            if (k < wide)                                                                                         \
-                exact##_f32(r, in[k] + at * 4);                                                                   \
-            else                                                                                                  \
-                exact##_##T(r, in[k] + at * size_##T);                                                            \
-        for (int i = 0; i < WIDE; i++)                                                                            \
-            r[i] = end(r[i]);                                                                                     \
-        wide_scale(r, by);                                                                                        \
-        if (wide_out)                                                                                             \
-            store_f32(d, r);                                                                                      \
-        else                                                                                                      \
-            store_##T(d, r);                                                                                      \
+/* STEP elements at `at` of every run, or in op_T_line those of a cache line. op_T_try does it faster or, if there is a
+ * NaN, does nothing and returns false. `quick` (see wide_none) is for runs that are all of type T. The first `wide`
+ * runs are f32. `sure`: the processor makes the right NaN by itself (ops_nan_begin). */
+#define WIDE_STEPS(op, T, any, take, load, exact, end, quick, sure)                                                  \
+    RAW_INLINE bool op##_##T##_line(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by) \
+    {                                                                                                                \
+        return quick(d, in, at, ways, by, LINE / STEP / size_##T) > 0;                                               \
+    }                                                                                                                \
+    RAW_INLINE bool op##_##T##_try(unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at,       \
+                                   int wide, int ways, float by)                                                     \
+    {                                                                                                                \
+        wide_f r[WIDE];                                                                                              \
+        const int done = !wide && !wide_out ? quick(d, in, at, ways, by, 1) : -1;                                    \
+        if (done >= 0)                                                                                               \
+            return done;                                                                                             \
+        if (wide)                                                                                                    \
+            load_f32(r, in[0] + at * 4);                                                                             \
+        else                                                                                                         \
+            any(r, in[0] + at * size_##T);                                                                           \
+        for (int k = 1; k < ways; k++)                                                                               \
+            if (k < wide)                                                                                            \
+                take##_f32(r, in[k] + at * 4);                                                                       \
+            else                                                                                                     \
+                take##_##T(r, in[k] + at * size_##T);                                                                \
+        wide_scale(r, by);                                                                                           \
+        if (!(sure) && wide_any_nan(r))                                                                              \
+            return false;                                                                                            \
+        if (wide_out)                                                                                                \
+            store_f32(d + at * 4, r);                                                                                \
+        else                                                                                                         \
+            store_numbers_##T(d + at * size_##T, r);                                                                 \
+        return true;                                                                                                 \
+    }                                                                                                                \
+    static __attribute__((noinline)) void op##_##T##_step(                                                           \
+        unsigned char *d, bool wide_out, const unsigned char *const *in, size_t at, int wide, int ways, float by)    \
+    {                                                                                                                \
+        wide_f r[WIDE];                                                                                              \
+        if (wide)                                                                                                    \
+            load_f32(r, in[0] + at * 4);                                                                             \
+        else                                                                                                         \
+            load(r, in[0] + at * size_##T);                                                                          \
+        for (int k = 1; k < ways; k++)                                                                               \
+            if (k < wide)                                                                                            \
+                exact##_f32(r, in[k] + at * 4);                                                                      \
+            else                                                                                                     \
+                exact##_##T(r, in[k] + at * size_##T);                                                               \
+        for (int i = 0; i < WIDE; i++)                                                                               \
+            r[i] = end(r[i]);                                                                                        \
+        wide_scale(r, by);                                                                                           \
+        if (wide_out)                                                                                                \
+            store_f32(d, r);                                                                                         \
+        else                                                                                                         \
+            store_##T(d, r);                                                                                         \
     }
 
 /* The end as in WIDE_ROWS: dst may be one of the runs. */
-#define WIDE_TRIES(op, T, wide_out, wide, ways)                                  \
-    while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by)) \
-    at += STEP
+#define WIDE_TRIES(op, T, wide_out, wide, ways)                                                            \
+    do {                                                                                                   \
+        while (!(wide) && !(wide_out) && at + LINE / size_##T <= n && op##_##T##_line(d, p, at, ways, by)) \
+            at += LINE / size_##T;                                                                         \
+        while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by))                       \
+            at += STEP;                                                                                    \
+    } while (0)
 #define WIDE_FOLD(op, T, sure)                                                                                    \
     static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
     {                                                                                                             \
