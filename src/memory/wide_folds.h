@@ -65,18 +65,22 @@ RAW_INLINE int wide_none(unsigned char *d, const unsigned char *const *in, size_
         V low[most_steps * vectors], high[most_steps * vectors], positive[most_steps * vectors];                \
         V c[most_steps * vectors], most = {0};                                                                  \
         const int n = steps * vectors;                                                                          \
-        for (int k = 0; k < ways; k++) {                                                                        \
+        for (int j = 0; j < steps; j++)                                                                         \
+            wide_codes##bits(low + j * vectors, in[0] + at * (bits / 8) + j * step);                            \
+        for (int i = 0; i < n; i++)                                                                             \
+            high[i] = positive[i] = low[i];                                                                     \
+        for (int k = 1; k < ways; k++) {                                                                        \
             for (int j = 0; j < steps; j++)                                                                     \
                 wide_codes##bits(c + j * vectors, in[k] + at * (bits / 8) + j * step);                          \
             for (int i = 0; i < n; i++) {                                                                       \
-                low[i] = k ? wide_min##bits(low[i], c[i]) : c[i];                                               \
-                high[i] = k ? wide_max##bits(high[i], c[i]) : c[i];                                             \
-                positive[i] = k ? wide_max##bits##s(positive[i], c[i]) : c[i];                                  \
+                low[i] = wide_min##bits(low[i], c[i]);                                                          \
+                high[i] = wide_max##bits(high[i], c[i]);                                                        \
+                positive[i] = wide_max##bits##s(positive[i], c[i]);                                             \
             }                                                                                                   \
         }                                                                                                       \
         for (int i = 0; i < n; i++) { /* the largest magnitude: one of the two has no sign */                   \
             V magnitude = sign ? wide_max##bits##s(positive[i], high[i] ^ top) : high[i];                       \
-            most = i ? wide_max##bits(most, magnitude) : magnitude;                                             \
+            most = wide_max##bits(most, magnitude);                                                             \
         }                                                                                                       \
         if (wide_any_above##bits(most, last))                                                                   \
             return false;                                                                                       \
