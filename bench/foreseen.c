@@ -95,14 +95,31 @@ static int make_views(weft_comm *c, bool source, weft_view *views)
     return err;
 }
 
-static void wait_until(int64_t at)
+/* Lets the rank go on, on a core of its own or, with more ranks than cores, on one that has as many as the others.
+ * Ranks that slept often wake up on the same core, and the system moves none of them within a run of a millisecond:
+ * they would take turns while another core is idle. From here on the system may move it again. */
+static void spread(int rank)
 {
-    for (int64_t left; (left = at - now()) > 0;) {
-        if (left > 2 * AWAKE)
-            nanosleep(&(struct timespec){.tv_nsec = (long)(left - AWAKE) % 1000000000}, NULL);
-        else
-            sched_yield();
-    }
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof all, &all))
+        return;
+    int skip = rank % CPU_COUNT(&all);
+    size_t core = 0;
+    while (!CPU_ISSET(core, &all) || skip-- > 0)
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(0, sizeof all, &all);
+}
+
+static void wait_until(int64_t at, int rank)
+{
+    for (int64_t left; (left = at - now()) > 2 * AWAKE;)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(left - AWAKE) % 1000000000}, NULL);
+    spread(rank);
+    while (now() < at)
+        sched_yield();
 }
 
 static int run(weft_comm *c, weft_exec *x, _Atomic int64_t *times, int runs)
@@ -115,7 +132,7 @@ static int run(weft_comm *c, weft_exec *x, _Atomic int64_t *times, int runs)
         while (!err && !atomic_load(times))
             nanosleep(&(struct timespec){.tv_nsec = AWAKE}, NULL);
         if (!err) {
-            wait_until(atomic_load(times));
+            wait_until(atomic_load(times), rank);
             err = weft_exec_run(x);
             atomic_store(times + 1 + rank, now());
         }

@@ -11,6 +11,9 @@ is drawn, too; weft sim is told what such a link carries of data.
 All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
 run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
 same kind takes its place, before either is compared. It needs the right to make network namespaces, and a machine that does little else.
+
+--json FILE keeps the machine and each case as soon as it is done. Another call with the same file and seed goes on behind them, on the
+machine as it was measured then: 40 cases can be measured in several turns.
 """
 import argparse
 import json
@@ -214,31 +217,64 @@ def repeats_of(options, folder, case, machine):
     return [sorted(took[i * runs:(i + 1) * runs])[runs // 4] for i in range(REPEATS)]
 
 
+def keep(options, kept):
+    """Writes all that is known so far, so that the file is always whole."""
+    if not options.json:
+        return
+    with open(options.json + ".new", "w", encoding="utf-8") as f:
+        json.dump(kept, f, indent=1)
+    os.replace(options.json + ".new", options.json)
+
+
+def begin(options, folder):
+    """What earlier calls have kept, or the machine, measured, and no cases."""
+    if options.json and os.path.exists(options.json):
+        with open(options.json, encoding="utf-8") as f:
+            kept = json.load(f)
+        if kept["seed"] != options.seed:
+            raise Failed("%s has the cases of seed %d: name another file" % (options.json, kept["seed"]))
+        return kept
+    kept = dict(seed=options.seed, machine=calibrate(options, folder), cases=[], replaced=[], tried=0)
+    keep(options, kept)
+    return kept
+
+
+def one_case(options, folder, kept, case):
+    """Measures a case and keeps it. False: its repeats differ, and the next one takes its place."""
+    case["foreseen"] = foresee(options, folder, case, kept["machine"])
+    repeats = repeats_of(options, folder, case, kept["machine"])
+    spread = max(repeats) / min(repeats) - 1
+    if spread > SPREAD:
+        kept["replaced"].append(case["name"])
+        print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
+        return False
+    case["repeats_ns"], case["measured_ns"] = repeats, statistics.median(repeats)
+    case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
+    kept["cases"].append(case)
+    print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
+        case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
+        case["foreseen"]["algorithm"]), flush=True)
+    return True
+
+
 def compare(options, folder):
-    machine = calibrate(options, folder)
-    options.cores = max(1, int(machine["cores"]))
-    print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(machine).splitlines()), end="", flush=True)
-    cases, replaced, end = [], [], time.time() + options.limit_seconds
-    candidates = None
-    while len(cases) < options.cases and time.time() < end:
-        if not candidates:
-            candidates = drawn(options.seed, len(cases), options.cores, lambda case: foresee(options, folder, case, TRIED_ON))
-        case = next(candidates)
-        case["foreseen"] = foresee(options, folder, case, machine)
-        repeats = repeats_of(options, folder, case, machine)
-        spread = max(repeats) / min(repeats) - 1
-        if spread > SPREAD:
-            replaced.append(case["name"])
-            print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
-            continue
-        candidates = None
-        case["repeats_ns"], case["measured_ns"] = repeats, statistics.median(repeats)
-        case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
-        cases.append(case)
-        print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
-            case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
-            case["foreseen"]["algorithm"]), flush=True)
-    return machine, cases, replaced
+    end, kept = time.time() + options.limit_seconds, begin(options, folder)
+    cores = max(1, int(kept["machine"]["cores"]))
+    print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
+    while len(kept["cases"]) < options.cases and time.time() < end:
+        candidates = drawn(options.seed, len(kept["cases"]), cores, lambda case: foresee(options, folder, case, TRIED_ON))
+        for _ in range(kept["tried"]):  # by the call before
+            next(candidates)
+        for case in candidates:
+            kept["tried"] += 1
+            if one_case(options, folder, kept, case):
+                kept["tried"] = 0
+                break
+            keep(options, kept)
+            if time.time() >= end:
+                break
+        keep(options, kept)
+    return kept
 
 
 def main():
@@ -248,22 +284,19 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit-seconds", type=float, default=1e9, help="no further case is begun after this")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one case may take")
-    parser.add_argument("--json", metavar="FILE", help="also write everything to FILE")
+    parser.add_argument("--json", metavar="FILE", help="keep everything in FILE, and go on behind what is there")
     options = parser.parse_args()
     options.weft = os.path.join(options.build, "weft")
     try:
         with tempfile.TemporaryDirectory(prefix="foreseen-") as folder:
-            machine, cases, replaced = compare(options, folder)
+            kept = compare(options, folder)
     except (Failed, subprocess.SubprocessError) as e:
         print("foreseen: %s" % e, file=sys.stderr)
         return 1
-    errors = sorted(abs(c["error"]) for c in cases)
+    errors = sorted(abs(c["error"]) for c in kept["cases"])
     if errors:
         print("%d cases, %d replaced: median error %.1f %%, worst %.1f %%" % (
-            len(cases), len(replaced), statistics.median(errors) * 100, errors[-1] * 100))
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as f:
-            json.dump(dict(seed=options.seed, machine=machine, cases=cases, replaced=replaced), f, indent=1)
+            len(errors), len(kept["replaced"]), statistics.median(errors) * 100, errors[-1] * 100))
     return 0 if errors else 1
 
 
