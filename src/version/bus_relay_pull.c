@@ -1,5 +1,6 @@
-/* The threads of a relay that pull blocks from other hosts. Some take from publishers, each from every second rank; the
- * others from peers, each of them other blocks, so that no block comes twice. They run while readers of the host wait
+/* The threads of a relay that pull blocks from other hosts. Some take from publishers, each from every second rank, or,
+ * if there is one rank, each of them other blocks; the others from peers, each of them other blocks, so that no block
+ * comes twice. They run while readers of the host wait
  * for blocks.
  *
  * A publisher gives each block to one host. If it has none to give that this host lacks, they come from peers. If for a
@@ -54,7 +55,8 @@ static bool is_mine(const struct worker *w, int rank, size_t block)
 {
     if (is_peer_worker(w))
         return (int)(block / BUS_RELAY_RUN % BUS_RELAY_PEERS) == w->index - BUS_RELAY_PUBLISHERS;
-    return rank % BUS_RELAY_PUBLISHERS == w->index;
+    size_t share = w->relay->ranks > 1 ? (size_t)rank : block / BUS_RELAY_RUN;
+    return (int)(share % BUS_RELAY_PUBLISHERS) == w->index;
 }
 
 /* The first window of blocks that the worker may take; false: there are none. Blocks with a base come first. */
@@ -385,7 +387,7 @@ void bus_relay_pull_start(struct bus_relay *r)
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     for (int i = 0; i < BUS_RELAY_PUBLISHERS + BUS_RELAY_PEERS; i++) {
         pthread_t thread;
-        if (r->running & 1u << i || (i < BUS_RELAY_PUBLISHERS && i >= r->ranks))
+        if (r->running & 1u << i)
             continue;
         struct worker *w = calloc(1, sizeof *w);
         if (!w)
