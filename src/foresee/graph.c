@@ -220,20 +220,21 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
                     uint8_t use)
 {
     struct links_load *x = &n->load;
+    *(sends ? &n->pieces_from : &n->pieces_to) += (float)e->pieces;
     double *copied = sends ? &x->copied_from : &x->copied_to;
-    double *launches = sends ? &x->launches_from : &x->launches_to;
+    float *launches = sends ? &x->launches_from : &x->launches_to;
     bool device = g->links->m.inside == MACHINE_FILE_LINK;
     if (g->links->host[x->from] != g->links->host[x->to]) {
         bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= DEFAULTS_PIECE;
         if (e->casts || !(straight || list)) { /* through a slot */
             *copied += e->copied;
-            *launches += device ? messages : 0;
+            *launches += device ? (float)messages : 0;
             n->slots = true;
         }
     } else if (device) {
-        *launches += sends ? 0 : messages; /* the receiver's kernel reads through the port */
+        *launches += sends ? 0 : (float)messages; /* the receiver's kernel reads through the port */
     } else if (e->bytes <= DEFAULTS_EAGER * messages || (!sends && !only_folds(use))) {
-        /* both copy an eager one; others one of the two */
+        /* both copy an eager one; others one of the two, which share_copies may change */
         *copied += e->copied;
     } else if (sends) {
         x->copied_to += e->copied - e->bytes; /* in a cast the receiver reads what is in memory here */
@@ -319,7 +320,7 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     if (alone)
         g->aside[rank] = *out;
     g->nodes.v[*out].load.bytes += e.bytes;
-    g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? e.times : 0;
+    g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)e.bytes;
     return CLI_OK;
 }
@@ -454,10 +455,135 @@ static void join(struct graph *g, struct graph_channel *c)
         a->load.messages += b->load.messages;
         a->load.launches_from += b->load.launches_from;
         a->load.launches_to += b->load.launches_to;
+        a->pieces_from += b->pieces_from;
+        a->pieces_to += b->pieces_to;
         a->slots |= b->slots;
         a->next = b->next;
         b->ends = 0; /* it is part of another node */
     }
+}
+
+/* ---- who copies a message inside a host (engine/way.c) ---- */
+
+/* What ranks copy, and messages that both ends copy. */
+struct sharing {
+    bool *one_way;             /* has a core, and receives less than half of what it sends */
+    double *own, *out, *in;    /* bytes that it copies alone; of shared messages that it sends, and receives */
+    uint32_t *senders;         /* of shared messages that it receives */
+    double *others, *partners; /* what the receivers of a sender copy, and how many they are: those with several senders
+                                  count in part for each */
+};
+
+static bool received_by_copy(const struct graph *g, const struct graph_node *n)
+{
+    return n->channel != GRAPH_NONE && n->ends && g->links->host[n->load.from] == g->links->host[n->load.to] &&
+           n->load.copied_to > 0 && n->load.copied_from <= 0;
+}
+
+static bool shared(const struct graph *g, const struct sharing *s, const struct graph_node *n)
+{
+    return received_by_copy(g, n) && s->one_way[n->load.from] && !n->waits &&
+           n->load.bytes >= DEFAULTS_ASSIST * n->load.messages;
+}
+
+/* Do so few ranks share the cores that each of them has one? */
+static bool has_core(const struct graph *g, const uint32_t *crowd, int rank)
+{
+    const struct machine_file *m = &g->links->m;
+    return !m->cores || crowd[g->links->host[rank] / m->hosts_on_cores] <= m->cores;
+}
+
+static void find_one_way(const struct graph *g, struct sharing *s, uint32_t *crowd)
+{
+    int world = g->links->world;
+    for (int r = 0; r < world; r++)
+        crowd[g->links->host[r] / g->links->m.hosts_on_cores]++;
+    for (size_t i = 0; i < g->channels.n; i++) { /* for now: all that ranks send and receive */
+        s->out[g->channels.v[i].from] += (double)g->channels.v[i].bytes;
+        s->in[g->channels.v[i].to] += (double)g->channels.v[i].bytes;
+    }
+    for (int r = 0; r < world; r++) {
+        s->one_way[r] = has_core(g, crowd, r) && s->in[r] < s->out[r] / 2;
+        s->out[r] = s->in[r] = 0;
+    }
+}
+
+/* Messages in shorter pieces at the sender than at the receiver are copied by the sender. */
+static void find_own(struct graph *g, struct sharing *s)
+{
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        struct graph_node *n = &g->nodes.v[i];
+        struct links_load *x = &n->load;
+        if (n->channel != GRAPH_NONE && !n->ends)
+            continue;
+        if (shared(g, s, n)) {
+            s->out[x->from] += x->copied_to;
+            s->in[x->to] += x->copied_to;
+            continue;
+        }
+        if (received_by_copy(g, n) && n->pieces_from > n->pieces_to && !n->waits) {
+            x->copied_from = x->copied_to;
+            x->copied_to = 0;
+        }
+        s->own[x->from] += x->from == x->to ? x->bytes : x->copied_from;
+        s->own[x->to] += x->from == x->to ? 0 : x->copied_to;
+    }
+}
+
+/* Both ends claim pieces of a shared message until none is left. So a sender takes as much as makes it copy as much as
+ * its receivers do. */
+static void share_out(struct graph *g, struct sharing *s)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < g->channels.n; i++) {
+            const struct graph_channel *c = &g->channels.v[i];
+            bool any = false;
+            for (uint32_t k = c->head; k != GRAPH_NONE && !any; k = g->nodes.v[k].next)
+                any = shared(g, s, &g->nodes.v[k]);
+            if (any && !pass) {
+                s->senders[c->to]++;
+            } else if (any) {
+                s->others[c->from] += (s->own[c->to] + s->in[c->to]) / s->senders[c->to];
+                s->partners[c->from] += 1.0 / s->senders[c->to];
+            }
+        }
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        struct links_load *x = &g->nodes.v[i].load;
+        if (!shared(g, s, &g->nodes.v[i]))
+            continue;
+        double even = (s->own[x->from] + s->others[x->from]) / (1 + s->partners[x->from]);
+        double part = fmax(0, fmin(1, (even - s->own[x->from]) / s->out[x->from]));
+        x->copied_from = part * x->copied_to;
+        x->copied_to -= x->copied_from;
+    }
+}
+
+static int share_copies(struct graph *g, struct failure *why)
+{
+    size_t n = (size_t)g->links->world + 1;
+    struct sharing s = {.one_way = calloc(n, sizeof *s.one_way),
+                        .own = calloc(n, sizeof *s.own),
+                        .out = calloc(n, sizeof *s.out),
+                        .in = calloc(n, sizeof *s.in),
+                        .senders = calloc(n, sizeof *s.senders),
+                        .others = calloc(n, sizeof *s.others),
+                        .partners = calloc(n, sizeof *s.partners)};
+    uint32_t *crowd = calloc((size_t)g->links->hosts + 1, sizeof *crowd);
+    bool fits = s.one_way && s.own && s.out && s.in && s.senders && s.others && s.partners && crowd;
+    if (fits) {
+        find_one_way(g, &s, crowd);
+        find_own(g, &s);
+        share_out(g, &s);
+    }
+    free(s.one_way);
+    free(s.own);
+    free(s.out);
+    free(s.in);
+    free(s.senders);
+    free(s.others);
+    free(s.partners);
+    free(crowd);
+    return fits ? CLI_OK : no_memory(why);
 }
 
 static void add_busy(struct graph *g)
@@ -510,8 +636,10 @@ int graph_close(struct graph *g, struct failure *why)
     free(g->edges.v);
     g->edges.v = sorted;
     g->edges.cap = g->edges.n + 1;
-    add_busy(g);
-    return CLI_OK;
+    int code = g->links->m.inside == MACHINE_FILE_MEMORY ? share_copies(g, why) : CLI_OK;
+    if (!code)
+        add_busy(g);
+    return code;
 }
 
 double graph_bound(const struct graph *g, uint32_t *link)

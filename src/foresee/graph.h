@@ -17,14 +17,15 @@
 
 struct graph_node {
     struct links_load load;
-    uint32_t next;    /* of its channel, or GRAPH_NONE */
-    uint32_t waits;   /* edges that lead to it */
-    uint32_t channel; /* GRAPH_NONE for work inside a rank */
-    uint32_t joined;  /* further messages that were joined with it when they were added */
-    uint8_t ends;     /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
-    bool slots;       /* it goes through one of the channel's staging slots */
-    bool feeds;       /* edges lead from it */
-    bool flat;        /* its receiver was first to have it, and nothing can wait for it */
+    uint32_t next;                /* of its channel, or GRAPH_NONE */
+    uint32_t waits;               /* edges that lead to it */
+    uint32_t channel;             /* GRAPH_NONE for work inside a rank */
+    uint32_t joined;              /* further messages that were joined with it when they were added */
+    float pieces_from, pieces_to; /* of a message inside a host: contiguous ones at each end */
+    uint8_t ends;                 /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
+    bool slots;                   /* it goes through one of the channel's staging slots */
+    bool feeds;                   /* edges lead from it */
+    bool flat;                    /* its receiver was first to have it, and nothing can wait for it */
 };
 enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
 

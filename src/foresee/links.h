@@ -31,11 +31,11 @@ struct links {
 
 /* What one message, copy or fold needs. */
 struct links_load {
-    int from, to;                      /* the same for work inside a rank */
-    double bytes;                      /* of the message; of local work: bytes that it copies or reads */
-    double copied_from, copied_to;     /* bytes that each end copies beside that: packs, unpacks, takes */
-    double messages;                   /* how many it stands for; 0 for local work */
-    double launches_from, launches_to; /* kernels on devices */
+    int from, to;                     /* the same for work inside a rank */
+    double bytes;                     /* of the message; of local work: bytes that it copies or reads */
+    double copied_from, copied_to;    /* bytes that each end copies beside that: packs, unpacks, takes */
+    double messages;                  /* how many it stands for; 0 for local work */
+    float launches_from, launches_to; /* kernels on devices */
 };
 
 /* host: where each rank is, or NULL for ranks_per_host in a row. It is used until links_free. */

@@ -189,6 +189,9 @@ static void near(double got, double want)
 
 #define WIRE "ranks_per_host 1\nnic 1 GB/s\nnic_latency 10 us\nmessage 0\ncopy 100 GB/s\ncopy_host 0\n"
 
+#define INSIDE_RATES "copy 2 GB/s\ncopy_host 0\ninside_latency 1 us\nmessage 0\n"
+#define INSIDE "ranks_per_host 2\n" INSIDE_RATES
+
 static void times_by_hand(void **state)
 {
     (void)state;
@@ -209,13 +212,18 @@ static void times_by_hand(void **state)
                  NULL, 0),
          2000000 + 5000);
     /* A pull inside a host is a copy of the receiver's core. */
-    near(time_of("u8[1000000] @x1=0", "u8[1000000] @x1=1",
-                 "ranks_per_host 2\ncopy 2 GB/s\ncopy_host 0\ninside_latency 1 us\nmessage 0\n", NULL, 0),
-         500000 + 1000);
+    near(time_of("u8[100000] @x1=0", "u8[100000] @x1=1", INSIDE, NULL, 0), 50000 + 1000);
+    near(time_of("u8[1000000] @x1=0", "u8[1000000] @x1=1", INSIDE "cores 1\n", NULL, 0), 500000 + 1000);
+    /* If each rank has a core both ends copy a large message, but a sender that has as much to copy does not. */
+    near(time_of("u8[1000000] @x1=0", "u8[1000000] @x1=1", INSIDE, NULL, 0), 250000 + 1000);
+    near(time_of("u8[2000000] @x1=0", "u8[2000000/x] @x2", INSIDE, NULL, 0), 500000 + 1000);
+    near(time_of("u8[3000000/x] @x3", "u8[3000000] @x1=3", "ranks_per_host 4\n" INSIDE_RATES, NULL, 0), 375000 + 1000);
+    /* A sender whose pieces are shorter copies alone what several ranks receive, on cores that they share. */
+    near(
+        time_of("u8[1000,4000] @x1=0", "u8[1000,4000/x] @x4=1..4", "ranks_per_host 5\ncores 2\n" INSIDE_RATES, NULL, 0),
+        2000000 + 1000);
     /* A cast copies the mean of what it reads and writes, in either direction, on one rank or between two. */
-    near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=1",
-                 "ranks_per_host 2\ncopy 2 GB/s\ncopy_host 0\ninside_latency 1 us\nmessage 0\n", NULL, 0),
-         600000 + 1000);
+    near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=1", INSIDE "cores 1\n", NULL, 0), 600000 + 1000);
     near(time_of("bf16[400000] @x1=0", "f32[400000] @x1=0", "copy 2 GB/s\ncopy_host 0\n", NULL, 0), 600000);
     near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=0", "copy 2 GB/s\ncopy_host 0\n", NULL, 0), 600000);
     /* Four such copies on two cores. */

@@ -16,13 +16,13 @@
  * before what the sender writes there. The sender advances `copied` by core_signal, behind what it has written. */
 #include "engine/ways/assist.h"
 
+#include "base/defaults.h"
 #include "base/error.h"
 #include "base/math.h"
 #include "engine/channel.h"
 #include "engine/shape.h"
 #include "engine/work.h"
 
-#define LEAST (128 << 10)      /* bytes of a message that is worth it */
 #define PIECES 8               /* pieces of a message; more if these would be larger than PIECE_MOST */
 #define PIECE_MOST (128 << 10) /* bytes */
 #define ROOM (256 << 10)       /* bytes that a receiver copies in one pass */
@@ -205,7 +205,7 @@ static bool fits(const struct way_ends *e)
 static void describe(weft_exec *x, struct program *p, uint32_t s, struct block_message *m)
 {
     (void)x, (void)s;
-    m->assists = m->offer == OFFER_PLACE && m->bytes >= LEAST && p->one_way;
+    m->assists = m->offer == OFFER_PLACE && m->bytes >= DEFAULTS_ASSIST && p->one_way;
 }
 
 static int prepare(struct program *p, struct exec_step *step, int64_t message)
