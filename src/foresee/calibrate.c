@@ -140,6 +140,45 @@ static void *talk(void *arg)
     return NULL;
 }
 
+/* The rate of a cast from f32 to bf16, on one core. */
+static int cast_rate(double *rate, struct failure *why)
+{
+    char text[64];
+    size_t n = BYTES / 4;
+    weft_layout *src = NULL, *dst = NULL;
+    weft_plan *plan = NULL;
+    weft_comm *comm = NULL;
+    weft_exec *exec = NULL;
+    char *from = calloc(n, 4), *to = malloc(2 * n);
+    weft_view in = WEFT_VIEW(from, 4 * n), out = WEFT_VIEW(to, 2 * n);
+    double best = INFINITY;
+    int err = from && to ? weft_comm_open("self:", NULL, &comm) : WEFT_ENOMEM;
+    snprintf(text, sizeof text, "f32[%zu] @x1", n);
+    if (!err)
+        err = weft_layout_parse(text, &src);
+    snprintf(text, sizeof text, "bf16[%zu] @x1", n);
+    if (!err)
+        err = weft_layout_parse(text, &dst);
+    if (!err)
+        err = weft_lower(&(weft_move){"t", src, dst}, 1, 0, NULL, &plan);
+    if (!err)
+        err = weft_bind(plan, comm, &in, &out, NULL, &exec);
+    for (int r = 0; r < CALIBRATE_ROUNDS && !err; r++) {
+        double start = calibrate_now();
+        err = weft_exec_run(exec);
+        best = fmin(best, calibrate_now() - start);
+    }
+    weft_exec_close(exec);
+    weft_plan_free(plan);
+    weft_comm_close(comm);
+    weft_layout_free(src);
+    weft_layout_free(dst);
+    free(from);
+    free(to);
+    *rate = 3.0 * (double)n / best;
+    return err ? failure_set(why, CLI_WRONG, "a cast could not be measured: %s", weft_strerror(err)) : CLI_OK;
+}
+
 /* The time in which two threads give each other eight bytes. */
 static int exchange_time(double *ns, struct failure *why)
 {
@@ -167,6 +206,8 @@ int calibrate_measure(struct machine_file *m, struct failure *why)
         code = copy_rate(1, &m->copy, why);
     if (!code)
         code = copy_rate((int)m->cores, &m->copy_host, why);
+    if (!code)
+        code = cast_rate(&m->cast, why);
     if (!code)
         code = exchange_time(&both, why);
     if (!code)

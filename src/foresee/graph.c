@@ -179,7 +179,14 @@ struct adding {
     size_t nagain;
 };
 
-static void look_at_part(const weft_plan *p, const struct plan_part *part, struct piece *out)
+/* How many bytes could be copied while one is cast. */
+static double cast_cost(const struct graph *g)
+{
+    const struct machine_file *m = &g->links->m;
+    return m->cast > 0 && m->copy > 0 ? m->copy / m->cast : 1;
+}
+
+static void look_at_part(const struct graph *g, const weft_plan *p, const struct plan_part *part, struct piece *out)
 {
     const struct plan_buf *b = &p->bufs[part->buf];
     int dtype = part->wire ? part->wire : b->dtype;
@@ -189,6 +196,7 @@ static void look_at_part(const weft_plan *p, const struct plan_part *part, struc
     out->pieces = (double)pieces;
     out->tensor = b->tensor;
     out->casts = dtype != b->dtype;
+    out->copied *= out->casts ? cast_cost(g) : 1;
 }
 
 static struct end end_of(const struct adding *a, const int *times, const struct plan_step *st, uint32_t from,
@@ -297,12 +305,19 @@ static int add_message(struct graph *g, const struct adding *a, const struct pla
     return CLI_OK;
 }
 
+/* Does a copy have another dtype behind it than before? */
+static bool casts_here(const weft_plan *p, const struct plan_step *st)
+{
+    const struct plan_part *part = &p->parts[st->part];
+    return st->nparts > 1 && p->bufs[part[0].buf].dtype != p->bufs[part[1].buf].dtype;
+}
+
 /* alone: it waits for nothing, and nothing waits for it. */
 static int add_local(struct graph *g, const struct adding *a, const struct plan_step *st, bool alone, uint32_t *out,
                      struct failure *why)
 {
     int rank = a->p->rank;
-    bool copies = st->kind == PLAN_COPY;
+    bool copies = st->kind == PLAN_COPY, casts = copies && casts_here(a->p, st);
     struct end e = end_of(a, a->times, st, 0, 1);
     if (st->nparts > 1) {
         struct end from = end_of(a, a->times, st, 1, st->nparts);
@@ -319,7 +334,7 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
         return no_memory(why);
     if (alone)
         g->aside[rank] = *out;
-    g->nodes.v[*out].load.bytes += e.bytes;
+    g->nodes.v[*out].load.bytes += e.bytes * (casts ? cast_cost(g) : 1);
     g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)e.bytes;
     return CLI_OK;
@@ -417,7 +432,7 @@ int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds,
                        .again = malloc((p->nsteps + 1) * sizeof *a.again)};
     int code = a.pieces && a.node && a.use && a.again ? CLI_OK : no_memory(why);
     for (size_t i = 0; i < p->nparts && !code; i++)
-        look_at_part(p, &p->parts[i], &a.pieces[i]);
+        look_at_part(g, p, &p->parts[i], &a.pieces[i]);
     if (!code) {
         find_uses(g, &a);
         code = add_rounds(g, &a, times, rounds, why);

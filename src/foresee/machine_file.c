@@ -17,6 +17,7 @@ static const struct key {
     {"cores", COUNT, offsetof(struct machine_file, cores)},
     {"hosts_on_cores", COUNT, offsetof(struct machine_file, hosts_on_cores)},
     {"copy", RATE, offsetof(struct machine_file, copy)},
+    {"cast", RATE, offsetof(struct machine_file, cast)},
     {"copy_host", RATE, offsetof(struct machine_file, copy_host)},
     {"inside", INSIDE, offsetof(struct machine_file, inside)},
     {"inside_rank", RATE, offsetof(struct machine_file, inside_rank)},
@@ -43,7 +44,8 @@ static const struct {
     const char *name, *about, *text;
 } presets[] = {
     {"plain", "hosts of 8 ranks that share memory, one NIC of 100 Gbit/s",
-     "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncopy_host 80 GB/s\ninside_rank 0\n"
+     "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncast 0\ncopy_host 80 GB/s\ninside_rank "
+     "0\n"
      "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_latency 2 us\nnic_core 0\nrails 0\n"
      "hosts_per_rack 0\nspine 0\nspine_latency 0\nmessage 100 ns\nlaunch 0\n"},
     {"a100", "hosts of 8 A100: NVSwitch 300 GB/s, a NIC of 200 Gbit/s for each",

@@ -24,7 +24,8 @@ struct machine_file {
     int64_t cores;          /* that the ranks of `hosts_on_cores` hosts share; 0: each rank has a core */
     int64_t hosts_on_cores; /* more than 1: hosts that are played on one machine */
     int64_t inside;         /* enum machine_file_inside */
-    double copy;            /* one rank copies, packs, casts or folds */
+    double copy;            /* one rank copies, packs or folds */
+    double cast;            /* the same of casts: the mean of what is read and written; 0: as copy */
     double copy_host;       /* all ranks of a host together */
     double inside_rank;     /* MACHINE_FILE_LINK: the port of a rank, each direction */
     double inside_host;     /* MACHINE_FILE_LINK: all ports of a host together */

@@ -226,6 +226,10 @@ static void times_by_hand(void **state)
     near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=1", INSIDE "cores 1\n", NULL, 0), 600000 + 1000);
     near(time_of("bf16[400000] @x1=0", "f32[400000] @x1=0", "copy 2 GB/s\ncopy_host 0\n", NULL, 0), 600000);
     near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=0", "copy 2 GB/s\ncopy_host 0\n", NULL, 0), 600000);
+    /* Casts have a rate of their own, which nothing else has. */
+    near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=1", INSIDE "cores 1\ncast 1 GB/s\n", NULL, 0), 1200000 + 1000);
+    near(time_of("f32[400000] @x1=0", "bf16[400000] @x1=0", INSIDE "cast 1 GB/s\n", NULL, 0), 1200000);
+    near(time_of("f32[400000] @x1=0", "f32[400000] @x1=0", INSIDE "cast 1 GB/s\n", NULL, 0), 800000);
     /* Four such copies on two cores. */
     near(time_of("u8[4000000/x] @x4=0..3", "u8[4000000/x] @x4=4..7",
                  "ranks_per_host 8\ncores 2\ncopy 1 GB/s\ncopy_host 0\ninside_latency 0\nmessage 0\n", NULL, 0),
