@@ -36,10 +36,9 @@
 #include "version/part_client.h"
 #include "version/snapshot.h"
 
-#define BUS_RELAY_PUBLISHERS \
-    2                     /* threads that pull from publishers: each has every second rank, or other runs of one rank */
-#define BUS_RELAY_PEERS 3 /* threads that pull from peers: each has every third run of blocks */
-#define BUS_RELAY_RUN 8   /* consecutive blocks that one of these takes */
+#define BUS_RELAY_PUBLISHERS 2 /* threads that pull from publishers: each has every second rank, or runs of one */
+#define BUS_RELAY_PEERS 3      /* threads that pull from peers: each has every third run of blocks */
+#define BUS_RELAY_RUN 8        /* consecutive blocks that one of these takes */
 /* A reply has at most that part of what is wanted, so that hosts soon have blocks for each other. */
 #define BUS_RELAY_SHARE 128
 
