@@ -121,18 +121,26 @@ static int64_t patience(const struct bus_relay *r)
     return max64(PATIENCE_NS, 4 * r->slowest);
 }
 
+static bool is_over(const struct worker *w)
+{
+    const struct bus_relay *r = w->relay;
+    return r->stops || r->error || !r->users || r->round != w->round;
+}
+
 /* What the worker does next: 1: an order; 0: it waits; -1: it ends. */
 static int next_order(struct worker *w, struct order *o)
 {
     struct bus_relay *r = w->relay;
     bool missing = false;
-    if (r->stops || r->error || !r->users || r->round != w->round)
-        return -1;
     *o = (struct order){0};
+    if (is_over(w))
+        return -1;
+    struct bus_relay_peer *peer = is_peer_worker(w) ? choose_peer(w) : NULL;
     for (int i = 0; i < r->ranks && !o->part; i++) {
         struct bus_relay_part *p = r->parts[(i + (int)w->turn) % r->ranks];
         missing = missing || (p && p->missing);
-        if (!p || !p->missing || (!is_peer_worker(w) && (p->slot_dead || !p->slot.job[0])) || !list_blocks(w, p, o))
+        if (!p || (is_peer_worker(w) && !peer) || !p->missing ||
+            (!is_peer_worker(w) && (p->slot_dead || !p->slot.job[0])) || !list_blocks(w, p, o))
             continue;
         o->part = p;
         o->of = p->of;
@@ -142,12 +150,10 @@ static int next_order(struct worker *w, struct order *o)
         return -1;
     if (!o->part)
         return 0;
-    if (is_peer_worker(w)) {
-        o->peer = choose_peer(w);
-        if (!o->peer)
-            return 0;
-        o->slot = o->peer->slot;
-        o->peer->busy++;
+    if (peer) {
+        o->peer = peer;
+        o->slot = peer->slot;
+        peer->busy++;
     } else {
         o->m.lost = choose_lost(w);
         if (deadline_now() - r->progress > patience(r))
@@ -334,7 +340,8 @@ static void work(struct worker *w)
         if (!next) {
             int64_t until = deadline_in(PAUSE_NS);
             struct timespec at = {until / 1000000000, until % 1000000000};
-            pthread_cond_timedwait(&r->changed, &r->lock, &at);
+            while (!is_over(w) && !pthread_cond_timedwait(&r->changed, &r->lock, &at))
+                ; /* every block that comes wakes it, and a look at all blocks for each of them takes long */
         }
         pthread_mutex_unlock(&r->lock);
         int err = next ? take(w, &o, &n) : 0;
