@@ -329,35 +329,44 @@ RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
  * is not normal, does nothing and returns false. These are rare, and to find out that there is none costs less than to
  * select by. The loop has nothing in it that they need. Where there is one, others are near: the next steps are cast
  * without a try. The end of a row is the end of its last STEP elements: memory is read and written in order, no byte
- * is written twice, and rows may be cast in place. */
-#define WIDE_ROWS(S, D)                                                                                     \
-    static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
-    {                                                                                                       \
-        unsigned char *d = dst, last[STEP * size_##D];                                                      \
-        const unsigned char *s = src;                                                                       \
-        for (; rows; rows--, d += dstep, s += sstep) {                                                      \
-            if (n >= STEP) {                                                                                \
-                const size_t rest = n % STEP * size_##D;                                                    \
-                for (size_t i = 0; i + STEP <= n;) {                                                        \
-                    while (i + STEP <= n && S##_try_##D(d + i * size_##D, s + i * size_##S))                \
-                        i += STEP;                                                                          \
-                    for (int k = 0; k < 8 && i + STEP <= n; k++, i += STEP)                                 \
-                        S##_as_##D(d + i * size_##D, s + i * size_##S);                                     \
-                }                                                                                           \
-                if (rest) {                                                                                 \
-                    S##_as_##D(last, s + (n - STEP) * size_##S);                                            \
-                    memory_copy_ascending(d + n * size_##D - rest, last + sizeof last - rest, rest);        \
-                }                                                                                           \
-            } else if (n >= 8) {                                                                            \
-                WIDE_ENDS(S, D, 8);                                                                         \
-            } else if (n >= 4) {                                                                            \
-                WIDE_ENDS(S, D, 4);                                                                         \
-            } else if (n >= 2) {                                                                            \
-                WIDE_ENDS(S, D, 2);                                                                         \
-            } else if (n) {                                                                                 \
-                WIDE_ENDS(S, D, 1);                                                                         \
-            }                                                                                               \
-        }                                                                                                   \
+ * is written twice, and rows may be cast in place. Rows that are shorter than a step have a function of their own, so
+ * that the other one needs no register that it would have to save: a store elsewhere ends the write streaming of some
+ * cores. */
+#define WIDE_ROWS(S, D)                                                                                          \
+    static __attribute__((noinline)) void S##_short_##D(unsigned char *d, int64_t dstep, const unsigned char *s, \
+                                                        int64_t sstep, size_t n, size_t rows)                    \
+    {                                                                                                            \
+        for (; rows; rows--, d += dstep, s += sstep)                                                             \
+            if (n >= 8)                                                                                          \
+                WIDE_ENDS(S, D, 8);                                                                              \
+            else if (n >= 4)                                                                                     \
+                WIDE_ENDS(S, D, 4);                                                                              \
+            else if (n >= 2)                                                                                     \
+                WIDE_ENDS(S, D, 2);                                                                              \
+            else if (n)                                                                                          \
+                WIDE_ENDS(S, D, 1);                                                                              \
+    }                                                                                                            \
+    static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows)      \
+    {                                                                                                            \
+        unsigned char *d = dst, last[STEP * size_##D];                                                           \
+        const unsigned char *s = src;                                                                            \
+        const size_t rest = n % STEP * size_##D;                                                                 \
+        if (n < STEP) {                                                                                          \
+            S##_short_##D(d, dstep, s, sstep, n, rows);                                                          \
+            return;                                                                                              \
+        }                                                                                                        \
+        for (; rows; rows--, d += dstep, s += sstep) {                                                           \
+            for (size_t i = 0; i + STEP <= n;) {                                                                 \
+                while (i + STEP <= n && S##_try_##D(d + i * size_##D, s + i * size_##S))                         \
+                    i += STEP;                                                                                   \
+                for (int k = 0; k < 8 && i + STEP <= n; k++, i += STEP)                                          \
+                    S##_as_##D(d + i * size_##D, s + i * size_##S);                                              \
+            }                                                                                                    \
+            if (rest) {                                                                                          \
+                S##_as_##D(last, s + (n - STEP) * size_##S);                                                     \
+                memory_copy_ascending(d + n * size_##D - rest, last + sizeof last - rest, rest);                 \
+            }                                                                                                    \
+        }                                                                                                        \
     }
 #define WIDE_AS(S, D, load)                                              \
     RAW_INLINE void S##_as_##D(unsigned char *d, const unsigned char *s) \
