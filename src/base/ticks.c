@@ -1,14 +1,14 @@
 #define _GNU_SOURCE
 #include "base/ticks.h"
 
-#include <stdbool.h>
 #include <time.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 #define TRIES 3
-#define ALIKE 1000 /* two lengths of a tick are alike if they differ by less than this part */
+#define LONGEST 300 /* ns that reading a pair may take */
+#define ALIKE 1000  /* two lengths of a tick are alike if they differ by less than this part */
 
 /* Does the counter run at an even speed, whatever the core does? */
 static bool even(void)
@@ -30,34 +30,35 @@ static int64_t clock_now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Reads both at the same time, as far as that can be: the counter before and after the clock, and the pair counts that
- * took least. */
-static void read_both(struct ticks *out)
+/* Reads both at the same time, as far as that can be: the counter between two looks at the clock, and the pair counts
+ * that took least. False: all took so long that a pair may lie too far apart. The thread was held up, or the clock is
+ * slow here. */
+static bool read_both(struct ticks *out)
 {
-    uint64_t least = UINT64_MAX;
+    int64_t least = INT64_MAX, from = clock_now();
     for (int i = 0; i < TRIES; i++) {
-        uint64_t from = ticks_count(1);
-        int64_t ns = clock_now();
-        uint64_t took = ticks_count(1) - from;
-        if (took >= least)
-            continue;
-        least = took;
-        out->at = from + took / 2;
-        out->ns = ns;
+        uint64_t at = ticks_count(1);
+        int64_t to = clock_now(), took = to - from;
+        if (took < least) {
+            least = took;
+            out->at = at;
+            out->ns = from + took / 2;
+        }
+        from = to;
     }
+    return least <= LONGEST;
 }
 
 /* The counter is trusted if a tick took as long as it did from the pair before to the one before that. */
 static void pair(struct ticks *t)
 {
-    struct ticks now = {.latest = t->latest};
-    read_both(&now);
+    struct ticks now = {.latest = t->latest, .each = t->each};
+    now.good = read_both(&now);
     uint64_t ticks = now.at - t->at;
-    if (t->ns && now.ns > t->ns && ticks && even()) {
+    if (t->good && now.good && now.ns > t->ns && ticks && even()) {
         double each = (double)(now.ns - t->ns) / (double)ticks, before = (double)t->each / 4294967296.0;
         double apart = each > before ? each - before : before - each;
-        if (each < 1000)
-            now.each = (uint64_t)(each * 4294967296.0);
+        now.each = each < 1000 ? (uint64_t)(each * 4294967296.0) : 0;
         if (now.each && apart * ALIKE < before)
             now.span = (uint64_t)((double)TICKS_SPAN / each);
     }

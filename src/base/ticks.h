@@ -3,12 +3,14 @@
  *
  * The counter and the clock are read together once every TICKS_SPAN, and the counter alone in between. How long a tick
  * takes is what it took from one such pair to the next, so that the clock's own changes of speed are followed. The
- * error is what that speed changes within TICKS_SPAN: some ten nanoseconds, and at most 0.6 us while the system slews
- * the clock as fast as it may (500 ppm). Where no counter runs at an even speed on all cores each look asks the system.
+ * error is how far the two of a pair lie apart, and what the speed changes within TICKS_SPAN: some ten nanoseconds as a
+ * rule. It is at most 1 us, of which one half is a clock that the system slews as fast as it may (500 ppm). Where no
+ * counter runs at an even speed on all cores each look asks the system.
  *
  * One thread at a time uses a struct ticks, which starts as zeros. */
 #ifndef WEFT_BASE_TICKS_H
 #define WEFT_BASE_TICKS_H
+#include <stdbool.h>
 #include <stdint.h>
 
 #define TICKS_SPAN INT64_C(1000000) /* ns */
@@ -19,6 +21,7 @@ struct ticks {
     uint64_t span;  /* ticks that the counter may count alone; 0: it is not to be trusted yet */
     uint64_t each;  /* ns of a tick, times 2^32; 0: not known yet */
     int64_t latest; /* no look has given more */
+    bool good;      /* they were read so quickly that they are of the same time */
 };
 
 /* The counter. `after`: what comes before in the program has been done when it is read. Otherwise the processor may

@@ -8,11 +8,24 @@
 
 #define ERROR_NS 10000 /* far more than it can be, but looks of this test may lie apart, too */
 
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+
 static int64_t clock_now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    __real_clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t held_ns; /* for so long each look at the clock holds up who looks, as if others had the core */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    int err = __real_clock_gettime(clock, t);
+    for (int64_t began = held_ns ? clock_now() : 0; held_ns && clock_now() < began + held_ns;)
+        ;
+    return err;
 }
 
 /* Looks for 20 ms: at first each look asks the system, then the counter is trusted. */
@@ -78,12 +91,29 @@ static void a_tick_of_another_length_is_not_trusted(void **state)
     assert_int_equal(t.span, 0);
 }
 
+/* A pair that took long may lie far apart, even if all of them do alike. */
+static void a_pair_that_took_long_is_not_trusted(void **state)
+{
+    (void)state;
+    struct ticks t = {0};
+    look_for(&t, 5 * TICKS_SPAN);
+    held_ns = 20000;
+    look_for(&t, 2 * TICKS_SPAN);
+    for (int i = 0; i < 1000; i++) {
+        (void)ticks_now(&t);
+        if (t.span)
+            fail_msg("look %d trusts a counter that was read 20 us beside the clock", i);
+    }
+    held_ns = 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_tells_the_time_of_the_clock),
         cmocka_unit_test(a_counter_that_jumps_is_found_out),
         cmocka_unit_test(a_tick_of_another_length_is_not_trusted),
+        cmocka_unit_test(a_pair_that_took_long_is_not_trusted),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
