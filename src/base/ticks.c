@@ -4,20 +4,46 @@
 #include <time.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #endif
 
 #define TRIES 3
 #define LONGEST 300 /* ns that reading a pair may take */
 #define ALIKE 1000  /* two lengths of a tick are alike if they differ by less than this part */
 
-/* Does the counter run at an even speed, whatever the core does? */
+#if defined(__x86_64__)
+static bool counter_even;
+
+/* The processor says that the speed is even. That the counters of all cores agree, on several sockets too, is known to
+ * the system alone: it takes its own clock from the counter then. */
+static void find_out(void)
+{
+    static const char *const by_counter[] = {"tsc\n", "kvm-clock\n", "hyperv_clocksource_tsc_page\n"};
+    unsigned a, b, c, d;
+    char source[64] = "";
+    if (!__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d >> 8 & 1))
+        return;
+    FILE *f = fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
+    if (!f)
+        return;
+    if (fgets(source, sizeof source, f))
+        for (size_t i = 0; i < sizeof by_counter / sizeof *by_counter; i++)
+            counter_even |= !strcmp(source, by_counter[i]);
+    fclose(f);
+}
+#endif
+
+/* Does the counter run at an even speed, whatever the core does, and alike on all of them? */
 static bool even(void)
 {
 #if defined(__aarch64__)
     return true;
 #elif defined(__x86_64__)
-    unsigned a, b, c, d;
-    return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d >> 8 & 1);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_out);
+    return counter_even;
 #else
     return false;
 #endif
