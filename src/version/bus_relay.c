@@ -35,6 +35,13 @@ static void wait_change(struct bus_relay *r, int64_t until)
     pthread_cond_timedwait(&r->changed, &r->lock, &at);
 }
 
+/* With the lock. */
+static void tell_news(struct bus_relay *r)
+{
+    r->news++;
+    pthread_cond_broadcast(&r->changed);
+}
+
 /* ---- parts ---- */
 
 static void free_part(struct bus_relay_part *p)
@@ -125,8 +132,11 @@ int bus_relay_view(struct bus_relay *r, const struct catalog *c)
     for (int i = 0; i < r->ranks && v && i < v->ranks; i++)
         if (r->parts[i] && v->parts[i]) {
             struct bus_relay_part *p = r->parts[i];
-            p->slot_dead = p->slot_dead && !strcmp(p->slot.socket, v->parts[i]->slot->socket); /* an agent follows */
+            bool other = strcmp(p->slot.socket, v->parts[i]->slot->socket) != 0; /* an agent follows */
+            p->slot_dead = p->slot_dead && !other;
             p->slot = *v->parts[i]->slot;
+            if (other)
+                tell_news(r);
         }
     for (size_t i = 0; i < c->nrelays && !err; i++) {
         bool known = !strcmp(c->relays[i].host, r->bus->host) || !c->relays[i].address[0];
@@ -141,6 +151,7 @@ int bus_relay_view(struct bus_relay *r, const struct catalog *c)
         } else {
             peer->slot = c->relays[i];
             *at = peer;
+            tell_news(r);
         }
     }
     pthread_mutex_unlock(&r->lock);
@@ -331,6 +342,7 @@ static int give_part(void *owner, const struct part_link_message *m, struct part
             for (int i = 0; i < r->ranks; i++)
                 if (r->parts[i])
                     r->parts[i]->slot_dead = false;
+            tell_news(r);
         }
         r->users += here;
     }
@@ -378,6 +390,7 @@ static int await_blocks(void *owner, const struct part_link_message *m, const un
 {
     struct bus_relay *r = owner;
     int64_t until = deadline_in(PART_LINK_WAIT_NS);
+    bool fresh = false;
     pthread_mutex_lock(&r->setup);
     pthread_mutex_lock(&r->lock);
     struct bus_relay_part *p = part_of(r, m);
@@ -396,7 +409,10 @@ static int await_blocks(void *owner, const struct part_link_message *m, const un
         p->state[b] = BUS_RELAY_WANTED;
         p->missing++;
         p->nbased += p->based[b];
+        fresh = true;
     }
+    if (fresh)
+        tell_news(r);
     if (p->missing && !r->error) {
         if (!r->running)
             r->progress = deadline_now();
@@ -497,7 +513,8 @@ bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t roun
         p->deltas[block] = (struct part_blocks_delta){copy, (uint32_t)n};
         p->missing--;
         atomic_store_explicit(&p->present[block], 1, memory_order_release); /* pairs with readers of the byte */
-    }
+    } else
+        r->news++; /* it is wanted again */
     r->busy--;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -541,6 +558,7 @@ static int start(weft_bus *b, const char *set, bool delta, struct bus_relay **ou
         return err ? err : error_nomem();
     r->bus = b;
     r->delta = delta;
+    r->idle_ns = BUS_RELAY_PAUSE_NS;
     r->who = bus_relay_who(b->host);
     for (size_t i = 0; i < sizeof r->fds / sizeof *r->fds; i++)
         r->fds[i] = -1;

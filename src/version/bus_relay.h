@@ -41,6 +41,7 @@
 #define BUS_RELAY_RUN 8        /* consecutive blocks that one of these takes */
 /* A reply has at most that part of what is wanted, so that hosts soon have blocks for each other. */
 #define BUS_RELAY_SHARE 128
+#define BUS_RELAY_PAUSE_NS INT64_C(10000000)
 
 enum bus_relay_state { BUS_RELAY_NONE, BUS_RELAY_WANTED, BUS_RELAY_STORING, BUS_RELAY_PRESENT };
 
@@ -96,6 +97,9 @@ struct bus_relay {
     int64_t progress, slowest; /* when a block came last without insisting; the longest time of a TAKE */
     VEC(struct bus_relay_peer *) peers;
     int64_t viewed; /* when the peers were looked up */
+    /* How often something came that a thread may take, or somebody to take it from: a thread that has nothing to take
+     * looks again then, otherwise after `idle_ns`. */
+    int64_t news, idle_ns;
     int fds[BUS_RELAY_PUBLISHERS + BUS_RELAY_PEERS];
 };
 

@@ -19,7 +19,6 @@
 #define MS INT64_C(1000000)
 #define PATIENCE_NS (500 * MS) /* without a new block; longer where replies take long */
 #define VIEW_NS (300 * MS)     /* after which the directory is asked for new peers */
-#define PAUSE_NS (10 * MS)
 
 /* A connection that a thread keeps. */
 struct line {
@@ -338,9 +337,9 @@ static void work(struct worker *w)
         if (next < 0) /* with the lock still held, so that a reader that wants more sees that it must start another */
             return;
         if (!next) {
-            int64_t until = deadline_in(PAUSE_NS);
+            int64_t until = deadline_in(r->idle_ns), news = r->news;
             struct timespec at = {until / 1000000000, until % 1000000000};
-            while (!is_over(w) && !pthread_cond_timedwait(&r->changed, &r->lock, &at))
+            while (!is_over(w) && r->news == news && !pthread_cond_timedwait(&r->changed, &r->lock, &at))
                 ; /* every block that comes wakes it, and a look at all blocks for each of them takes long */
         }
         pthread_mutex_unlock(&r->lock);
@@ -359,8 +358,8 @@ static void work(struct worker *w)
             give_up(w);
         }
         if (next && !n && !o.peer && !err) { /* the publisher has given all to others: they will have it soon */
-            int64_t pause = PAUSE_NS;
-            deadline_pause(&pause, PAUSE_NS, INT64_MAX / 2);
+            int64_t pause = BUS_RELAY_PAUSE_NS;
+            deadline_pause(&pause, BUS_RELAY_PAUSE_NS, INT64_MAX / 2);
         }
     }
 }

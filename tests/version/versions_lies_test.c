@@ -366,6 +366,124 @@ static void silent_publisher(void **state)
     end(&l);
 }
 
+/* ---- threads that have nothing to take ---- */
+
+/* A publisher that keeps a reader waiting for the first blocks, until somebody asks for others. */
+struct slow {
+    int (*take)(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                struct part_server_blocks *out);
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool held, others, late;
+};
+static struct slow slow = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void await_slow(const bool *what)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_sec += 20;
+    pthread_mutex_lock(&slow.lock);
+    while (!*what && !slow.late)
+        slow.late = pthread_cond_timedwait(&slow.changed, &slow.lock, &at) != 0;
+    pthread_mutex_unlock(&slow.lock);
+}
+
+static void tell_slow(bool *what)
+{
+    pthread_mutex_lock(&slow.lock);
+    *what = true;
+    pthread_cond_broadcast(&slow.changed);
+    pthread_mutex_unlock(&slow.lock);
+}
+
+static int take_slowly(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                       struct part_server_blocks *out)
+{
+    if (m->at < BUS_RELAY_RUN) {
+        tell_slow(&slow.held);
+        await_slow(&slow.others);
+    } else
+        tell_slow(&slow.others);
+    return slow.take(owner, m, wanted, out);
+}
+
+/* A peer that is asked, and has nothing. */
+static int take_none(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                     struct part_server_blocks *out)
+{
+    (void)owner, (void)m, (void)wanted, (void)out;
+    tell_slow(&slow.others);
+    return 0;
+}
+
+static void *fetch_first(void *arg)
+{
+    struct lab *l = arg;
+    weft_epoch_step v;
+    return (void *)(intptr_t)weft_fetch(l->s, &latest, LONG, &v);
+}
+
+/* Threads of a relay that have nothing to take wait for ever here: blocks that are wanted wake them, and a peer. */
+static void idle(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct part_server *peer;
+    struct part_server_source none = {.relay = true, .part = no_part, .take = take_none, .set = "idle"};
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    weft_subscriber *second;
+    weft_layout *halves;
+    weft_epoch_step v;
+    pthread_t thread;
+    void *result;
+    begin_leased(&l, "idle", NULL, LONG);
+    weft_subscriber_close(l.s);
+    fine(weft_layout_parse("i32[200000/x] @x2", &halves));
+    weft_bus_tensor t = {.name = "w", .layout = halves};
+    o.no_delta = true;
+    fine(weft_subscribe(l.there, "idle", &t, 1, &o, &l.s));
+    o.rank = 1;
+    fine(weft_subscribe(l.there, "idle", &t, 1, &o, &second));
+    commit(&l, 1);
+    fine(weft_fetch(l.s, &latest, LONG, &v));
+    struct bus_relay *r = l.s->relay;
+    assert_non_null(r);
+    pthread_mutex_lock(&r->lock);
+    r->idle_ns = 2 * LONG;
+    pthread_mutex_unlock(&r->lock);
+    slow.take = l.p->source.take;
+    part_server_remove(l.here->server, &l.p->source); /* its threads see the change: they look for it with the lock */
+    l.p->source.take = take_slowly;
+    l.p->source.leaves = false;
+    part_server_add(l.here->server, &l.p->source);
+    fine(part_server_start("127.0.0.1:0", &peer));
+    part_server_add(peer, &none);
+    for (int64_t step = 2; step < 6; step++) {
+        slow.held = slow.others = slow.late = false;
+        commit(&l, step);
+        assert_int_equal(pthread_create(&thread, NULL, fetch_first, &l), 0);
+        await_slow(&slow.held);
+        if (step < 5)
+            fine(weft_fetch(second, &latest, LONG, &v));
+        else {
+            struct catalog c;
+            announce("idle", "peer", "none", part_server_address(peer), part_server_secret(peer));
+            fine(catalog_get(&l.there->keeper, "idle", clock_now() + LONG, &c));
+            fine(bus_relay_view(r, &c));
+            catalog_free(&c);
+        }
+        pthread_join(thread, &result);
+        fine((int)(intptr_t)result);
+        assert_false(slow.late);
+    }
+    part_server_remove(peer, &none);
+    part_server_stop(peer);
+    weft_subscriber_close(second);
+    weft_layout_free(halves);
+    end(&l);
+}
+
 /* ---- a relay of this host that has one of two parts ---- */
 
 struct half {
@@ -612,6 +730,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest served[] = {cmocka_unit_test(torn),       cmocka_unit_test(torn_relay),
                                         cmocka_unit_test(liars),      cmocka_unit_test(silent_publisher),
                                         cmocka_unit_test(half_relay), cmocka_unit_test(left_record),
-                                        cmocka_unit_test(frames),     cmocka_unit_test(downgrade)};
+                                        cmocka_unit_test(frames),     cmocka_unit_test(downgrade),
+                                        cmocka_unit_test(idle)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }
