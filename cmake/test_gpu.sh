@@ -46,6 +46,7 @@ kernels()
         return
     fi
     try "kernels: calls" "$bodies" calls
+    try "kernels: waits" "$bodies" waits
     try "kernels: random tables" "$bodies" check $((share * 100))
 }
 

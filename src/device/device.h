@@ -62,19 +62,20 @@ struct device_words {
 };
 
 /* What a kernel does with words by itself. It writes `come`. It waits for each of `awaited` until one of its places
- * has reached the value: (int32_t)(word - value) >= 0. At its end it writes `told`. Words in host memory are written
- * beside those in device memory, before the kernel ends: those that see one in device memory may not find the other one
- * written yet.
+ * has reached the value: (int32_t)(word - value) >= 0. At its end it writes `told`: first the words in device memory,
+ * so that those that see one in host memory may free the others. Words of `come` are written in either order, before
+ * the kernel ends.
  *
  * `counter` is a word in device memory, or 0. Its value is added to all values but host_value. `counts`: the kernel
  * adds 1 to it at its end. So a graph, which has constants in it, writes another value each time it is launched.
  *
  * `late` is the address of two words in host memory that was pinned, or 0. A kernel that has waited for about a
- * millisecond writes the value of `come` into the first of them, and into the second one when it goes on. */
+ * millisecond writes the value of `come` into the first of them, and into the second one when it goes on. `shown`: a
+ * kernel that has not waited for long writes both when it goes on. */
 struct device_gate {
     uint64_t counter, late;
     struct device_words come, awaited, told;
-    bool counts;
+    bool counts, shown;
 };
 
 /* One start of a kernel; device_table makes them (device_table.h). */

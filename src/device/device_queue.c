@@ -114,7 +114,8 @@ int device_queue_run(struct device_queue *q, void *stream, const struct device_g
     }
     int err = 0;
     if (g && g->awaited.n) {
-        struct device_gate before = {.counter = g->counter, .late = g->late, .come = g->come, .awaited = g->awaited};
+        struct device_gate before = {
+            .counter = g->counter, .late = g->late, .come = g->come, .awaited = g->awaited, .shown = g->late};
         err = d->ops->meet(d, stream, &before, NULL);
     }
     const struct device_gate *last = g && q->n && q->launches[q->n - 1].blocks <= LAST_BLOCKS ? g : NULL;

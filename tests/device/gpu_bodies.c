@@ -2,6 +2,7 @@
  *   gpu_bodies check [N]     N random tables (2000), compared with memory/ bit by bit,
  *                            and each cast and fold that the kernels have forms for
  *   gpu_bodies calls         memory, sharing inside the process, pins and words
+ *   gpu_bodies waits         a kernel that waits for the host
  *   gpu_bodies speed [MIB]   speed of copies, casts, folds and transposes (256 MiB), in % of a copy by CUDA itself that
  *                            reads and writes as many bytes; medians of rounds that take turns
  * WEFT_MODULES is the folder of the module. */
@@ -325,7 +326,8 @@ static void gate_calls(size_t bytes)
     must(ops->sync(device, stream), "sync");
     expect(!memcmp(back, text, bytes), "the kernel behind the gate has done its work");
     expect((uint32_t)counter == 2, "the gate was passed twice");
-    expect(!host[2048 / 4] && !host[2048 / 4 + 1], "nobody was late");
+    const uint32_t shown = bytes > 4096 ? 2 : 0; /* if there are other kernels behind that which waits */
+    expect(host[2048 / 4] == shown && host[2048 / 4 + 1] == shown, "nobody was late");
     expect((uint32_t)near[0] == 2 && host[0] == 2, "the gate has said that this rank has come");
     for (int r = 0; r < RANKS; r++) {
         expect((uint32_t)near[RANKS + r] == (r ? 6 : 0), "the gate has told the others");
@@ -337,6 +339,48 @@ static void gate_calls(size_t bytes)
     free((void *)(uintptr_t)host);
     free(back);
     free(text);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+/* A kernel that waits for long says so in host memory, and goes on when the host lets it. One that does not wait says
+ * so only if it is asked to. There are more words of hosts than threads that write them. */
+static void late_calls(void)
+{
+    enum { WORDS = 300, LATE = 3072, RELEASED = 3080 };
+    const size_t page = 4096;
+    volatile uint32_t *host = aligned_alloc(page, page);
+    uint32_t *memory = ops->alloc(device, 4096);
+    uint64_t at;
+    memset((void *)(uintptr_t)host, 0, page);
+    must(ops->pin(device, (void *)(uintptr_t)host, page, &at), "pin");
+    struct device_gate gate = {
+        .late = at + LATE,
+        .come = {.at = at, .hosts = WORDS, .stride = 4, .value = 7},
+        .awaited = {.near = (uintptr_t)memory, .at = at + RELEASED, .n = 1, .value = 1, .host_value = 1}};
+    must(ops->meet(device, stream, &gate, NULL), "meet");
+    double until = now() + 60e6;
+    while (host[LATE / 4] != 7 && now() < until) {
+    }
+    expect(host[LATE / 4] == 7 && !host[LATE / 4 + 1], "a kernel that waits shows it");
+    host[RELEASED / 4] = 1;
+    must(ops->sync(device, stream), "sync");
+    expect(host[LATE / 4 + 1] == 7, "and shows that it goes on");
+    for (int i = 0; i < WORDS; i++)
+        expect(host[i] == 7, "all words of hosts are written");
+    gate.shown = true;
+    gate.come.value = 8;
+    must(ops->meet(device, stream, &gate, NULL), "meet");
+    must(ops->sync(device, stream), "sync");
+    expect(host[LATE / 4] == 8 && host[LATE / 4 + 1] == 8, "a kernel that is asked to shows that it goes on");
+    ops->unpin(device, (void *)(uintptr_t)host);
+    ops->free(device, memory);
+    free((void *)(uintptr_t)host);
 }
 
 /* Levels inside one kernel: each takes its halves from those of the level before in the other order, so that blocks
@@ -404,13 +448,6 @@ static int calls(void)
 
 static unsigned char *from, *to;
 static int64_t total; /* bytes of `from` and of `to` */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
 
 static int compare(const void *a, const void *b)
 {
@@ -616,8 +653,12 @@ int main(int argc, char **argv)
         return check(n ? n : 2000);
     if (!strcmp(what, "calls"))
         return calls();
+    if (!strcmp(what, "waits")) {
+        late_calls();
+        return 0;
+    }
     if (!strcmp(what, "speed"))
         return speed(n ? n : 256);
-    fprintf(stderr, "usage: gpu_bodies check [N] | calls | speed [MIB]\n");
+    fprintf(stderr, "usage: gpu_bodies check [N] | calls | waits | speed [MIB]\n");
     return 2;
 }

@@ -9,7 +9,8 @@
  *   GONE_FIRST   the launcher writes gone before its kernels have done the work
  *   COUNT_EARLY  the launcher counts a run before it has looked at all words
  *   DONE_ALONE   a rank's host takes the exec for idle when `done` is written, whatever its own kernel still writes
- *   NO_HOLD      the launcher frees the words without regard to other ranks */
+ *   NO_HOLD      the launcher frees the words without regard to other ranks
+ *   DONE_FIRST   the launcher writes `done` in host memory before it has written all words in device memory */
 #ifndef N
 #define N 3
 #endif
@@ -21,7 +22,7 @@ byte come[N], gone[N];
 byte shown[N], done;
 byte source[N], result[N]; /* the run whose value it is */
 byte holders = N;
-bool freed;
+bool freed, closed[N]; /* closed: the rank has freed its words in device memory */
 
 /* Another warp of the kernel of run n, which ends before the kernel does. */
 proctype tell_host(byte me, n; chan over)
@@ -55,6 +56,7 @@ proctype other_host(byte me)
 #else
     done == RUNS && shown[me] == RUNS;
 #endif
+    closed[me] = true;
     holders--
 }
 
@@ -94,9 +96,12 @@ proctype launcher()
             r++
         :: else -> break
         od;
+#ifdef DONE_FIRST
+        done = counter + 1;
+#endif
         r = 1;
         do
-        :: r < N -> gone[r] = counter + 1; r++
+        :: r < N -> assert(!closed[r]); gone[r] = counter + 1; r++
         :: else -> break
         od;
         counter++;

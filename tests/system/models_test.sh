@@ -178,6 +178,7 @@ broken "$wrong" replay -DGONE_FIRST
 broken "$stuck" replay -DCOUNT_EARLY
 broken "$wrong" replay -DDONE_ALONE
 broken "$wrong" replay -DNO_HOLD
+broken "$wrong" replay -DDONE_FIRST
 for fault in 'NO_FENCE -DDEATHS=0' 'BLIND_EPOCH -DDEATHS=0 -DSTOPS=0' 'ONE_KEY -DSTOPS=0' 'NO_LEASE -DSTOPS=0' 'UNCOMPARED -DSTOPS=0' 'HALF -DDEATHS=0 -DSTOPS=0' \
     'STEP_ORDER -DREADER -DSTEPS=2 -DDEATHS=0 -DSTOPS=0'; do
     # shellcheck disable=SC2086  # a fault and options

@@ -527,8 +527,11 @@ static CUfunction meet_kernel(const struct cuda_device *d, const struct device_w
 
 static int stream_meet(struct device *device, void *stream, const struct device_gate *g, const struct device_work *work)
 {
-    struct gate gate = {
-        .late = g->late, .come = g->come, .awaited = g->awaited, .end = gate_end_of(g, work ? work->count : 0)};
+    struct gate gate = {.late = g->late,
+                        .come = g->come,
+                        .awaited = g->awaited,
+                        .end = gate_end_of(g, work ? work->count : 0),
+                        .shown = g->shown};
     uint64_t table = work ? work->table : 0;
     uint32_t blocks = 1;
     void *arguments[] = {&table, &gate};

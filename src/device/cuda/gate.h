@@ -30,6 +30,7 @@ struct gate {
     uint64_t late;
     struct device_words come, awaited;
     struct gate_end end;
+    uint32_t shown;
 };
 
 static inline struct gate_end gate_end_of(const struct device_gate *g, uint64_t count)
@@ -64,13 +65,18 @@ static __device__ uint64_t gate_near(const struct device_words *w, uint32_t i)
 #define GATE_WARP 32
 
 /* All threads of the block take part. `base` is the counter's value. */
-static __device__ void gate_write(const struct device_words *w, uint32_t base)
+static __device__ void gate_write_near(const struct device_words *w, uint32_t base)
 {
-    const uint32_t value = w->value + base;
     for (uint32_t i = threadIdx.x; i < w->n; i += DEVICE_THREADS)
-        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(gate_near(w, i)), "r"(value) : "memory");
-    for (uint32_t i = threadIdx.x - GATE_WARP; i < w->hosts; i += DEVICE_THREADS)
-        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(w->at + (uint64_t)i * w->stride), "r"(value)
+        asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(gate_near(w, i)), "r"(w->value + base) : "memory");
+}
+
+static __device__ void gate_write_host(const struct device_words *w, uint32_t base)
+{
+    if (threadIdx.x < GATE_WARP)
+        return;
+    for (uint32_t i = threadIdx.x - GATE_WARP; i < w->hosts; i += DEVICE_THREADS - GATE_WARP)
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(w->at + (uint64_t)i * w->stride), "r"(w->value + base)
                      : "memory");
 }
 
@@ -118,11 +124,17 @@ static __device__ uint32_t gate_begin(const struct gate *g)
 {
     gate_order();
     const uint32_t base = gate_base(&g->end);
-    if (!blockIdx.x)
-        gate_write(&g->come, base);
+    if (!blockIdx.x) {
+        gate_write_near(&g->come, base);
+        gate_write_host(&g->come, base);
+    }
     __syncwarp(); /* threads that wait must not keep others of their warp from writing */
-    if (__syncthreads_or(gate_await(g, base)) && !threadIdx.x)
+    const bool late = __syncthreads_or(gate_await(g, base));
+    if ((late || g->shown) && !threadIdx.x && !blockIdx.x) {
+        if (!late)
+            gate_write_late(g, 0, base);
         gate_write_late(g, 1, base);
+    }
     gate_next();
     return base;
 }
@@ -160,7 +172,9 @@ static __device__ void gate_tell(const struct gate_end *e, uint32_t base)
     if (!threadIdx.x && e->counts)
         *(volatile uint32_t *)e->counter = base + 1;
     __syncthreads();
-    gate_write(&e->told, base);
+    gate_write_near(&e->told, base);
+    __syncthreads(); /* a rank whose host sees the word there may free its memory */
+    gate_write_host(&e->told, base);
 }
 
 /* The end of a kernel that meets nobody at its beginning. */

@@ -245,13 +245,13 @@ static int gate_words(struct device *d, void *stream, enum sim_kind kind, const 
 
 static int gate_begin(struct device *d, void *stream, const struct device_gate *g)
 {
-    int err = gate_words(d, stream, SIM_GATE_WRITE, g, &g->come);
+    int err = gate_words(d, stream, SIM_GATE_COME, g, &g->come);
     return err ? err : gate_words(d, stream, SIM_GATE_AWAIT, g, &g->awaited);
 }
 
 static int gate_end(struct device *d, void *stream, const struct device_gate *g)
 {
-    int err = gate_words(d, stream, SIM_GATE_WRITE, g, &g->told);
+    int err = gate_words(d, stream, SIM_GATE_TELL, g, &g->told);
     return err || !g->counts ? err : sim_stream_add(d, stream, sim_work_gate(SIM_GATE_COUNT, g, &g->told));
 }
 

@@ -44,6 +44,7 @@ struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_gate *g, 
     w->u.gate.counter = g->counter;
     w->u.gate.late = g->late;
     w->u.gate.come = g->come.value;
+    w->u.gate.shown = g->shown;
     w->u.gate.words = *words;
     return w;
 }
@@ -224,10 +225,9 @@ static struct device_word host_word(const struct device_words *w, uint32_t i, ui
     return (struct device_word){w->at + (uint64_t)i * w->stride, value};
 }
 
-/* In either order, one long before the other. */
-static void gate_write(struct kernel *k, const struct device_words *w, struct sim_luck *luck)
+/* One long before the other. */
+static void gate_write(struct kernel *k, const struct device_words *w, bool host_first, struct sim_luck *luck)
 {
-    const bool host_first = sim_work_below(luck, 2);
     for (int turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < w->hosts && host_first == !turn; i++)
             write_one(k, host_word(w, i, w->value));
@@ -263,7 +263,9 @@ static void gate_await(const struct sim_device *d, struct kernel *k, const struc
         }
         pause_looks(k, &ns);
     }
-    if (late)
+    if (!late && work->u.gate.shown)
+        write_late(k, work, 0);
+    if (late || work->u.gate.shown)
         write_late(k, work, 1);
 }
 
@@ -354,9 +356,10 @@ static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w
         copy(k, w, luck);
         break;
     case SIM_LAUNCH: launch(d, k, w, luck); break;
-    case SIM_GATE_WRITE:
+    case SIM_GATE_COME:
+    case SIM_GATE_TELL:
         gate = gate_now(k, w);
-        gate_write(k, &gate, luck);
+        gate_write(k, &gate, w->kind == SIM_GATE_COME && sim_work_below(luck, 2), luck);
         break;
     case SIM_GATE_AWAIT: gate_await(d, k, w); break;
     case SIM_GATE_COUNT: ++*counter_at(k, w->u.gate.counter); break;
@@ -366,8 +369,9 @@ static void run(struct sim_device *d, struct kernel *k, const struct sim_work *w
 
 void sim_work_do(struct sim_device *d, const struct sim_work *w, struct sim_luck *luck)
 {
-    static const char *const names[] = {"await",  "signal", "copy",  "a kernel of weft", "a kernel of the program",
-                                        "a gate", "a gate", "a gate"};
+    static const char *const names[] = {
+        "await",  "signal", "copy",  "a kernel of weft", "a kernel of the program", "a gate",
+        "a gate", "a gate", "a gate"};
     struct kernel k = {0};
     if (sim_device_state(d) != SIM_WORKS)
         return;

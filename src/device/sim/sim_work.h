@@ -10,8 +10,9 @@ enum sim_kind {
     SIM_COPY,
     SIM_LAUNCH,
     SIM_KERNEL,
-    SIM_GATE_WRITE,
+    SIM_GATE_COME,
     SIM_GATE_AWAIT,
+    SIM_GATE_TELL,
     SIM_GATE_COUNT
 };
 
@@ -34,6 +35,7 @@ struct sim_work {
         struct {
             uint64_t counter, late; /* late: of what is awaited */
             uint32_t come;          /* what is written there */
+            bool shown;
             struct device_words words;
         } gate;
         struct {

@@ -99,10 +99,11 @@ static uint32_t last_replay(const struct replay *r, const weft_exec *x, bool *wa
     return late;
 }
 
-/* Has the rank not come to this replay, or a moment ago? */
+/* Has the rank, as far as the host knows, not come to this replay, in which this rank waits? No rank can be in a later
+ * one. */
 static bool lacks(const struct replay *r, int rank, uint32_t replay)
 {
-    return (int32_t)(look(&r->words[rank].late) - replay) < 0;
+    return look(&r->words[rank].late) != replay;
 }
 
 bool replay_waits(const struct replay *r, const weft_exec *x, int rank)

@@ -9,11 +9,17 @@
  * The launcher's graph: come of its own; wait for come of all other ranks; the launches; gone for all ranks. The graph
  * of another rank: come; wait for gone. Copies into a mirror stand before all of this, and copies out of it behind.
  *
- * Both are in device memory. A store to host memory at the end of each replay would take longer than a small replay
- * does. So only a rank that has waited for long shows the host the number of its replay (`late`), and shows it again
- * when it goes on (`left`): the watcher, which looks ten times a second, sees which rank waits for which. To let a
- * stream go on, the host writes `released`, which kernels look for now and then.
- * tests/models/replay.pml is a model of it.
+ * Why numbers are enough: `come` of replay n is written behind the wait for `gone` of replay n - 1, and `gone` of n
+ * behind the wait for `come` of n by all ranks. So no rank is more than one replay ahead of another, a word of replay n
+ * is not overwritten before its reader has seen it, and no word is written for a replay that has not begun.
+ * tests/models/replay.pml checks this.
+ *
+ * Both words are in device memory. A store to host memory at the end of each replay would take longer than a small
+ * replay does. So only a rank that has waited for long shows the host the number of its replay (`late`), and shows it
+ * again when it goes on (`left`). The launcher of a large run shows both when it goes on, because its work may take
+ * long while the others wait. The watcher, which looks ten times a second, sees which rank waits for which. It reads
+ * `left` first: a rank that goes on meanwhile looks as if it waited, until the next look. To let a stream go on, the
+ * host writes `released`, which kernels look for now and then. The model does not have these three.
  *
  * Runs of weft_exec_start_on that are not captured may stand between launches of the graph, in the same place on all
  * ranks: they have other words, and a stream does one after the other.
