@@ -44,15 +44,28 @@ static void it_tells_the_time_of_the_clock(void **state)
             fail_msg("look %u says %lld between %lld and %lld", i, (long long)now, (long long)before, (long long)after);
         last = now;
     }
-#if defined(__aarch64__)
-    assert_true(t.each > 0);
-#endif
 }
 
 static void look_for(struct ticks *t, int64_t ns)
 {
     for (int64_t began = clock_now(); clock_now() < began + ns;)
         (void)ticks_now(t);
+}
+
+/* Otherwise the other tests would see nothing but the clock. On a busy machine three pairs in a row may need some time.
+ */
+static void a_counter_that_is_even_is_trusted(void **state)
+{
+    (void)state;
+#if defined(__aarch64__)
+    struct ticks t = {0};
+    for (int i = 0; i < 2000 && !t.span; i++)
+        look_for(&t, 5 * TICKS_SPAN);
+    assert_true(t.span > 0 && t.each > 0);
+#else
+    puts("skip: the counter may be uneven here");
+    skip();
+#endif
 }
 
 /* A machine that was stopped, or moved to another one: the counter goes on elsewhere, or at another speed. */
@@ -111,6 +124,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_tells_the_time_of_the_clock),
+        cmocka_unit_test(a_counter_that_is_even_is_trusted),
         cmocka_unit_test(a_counter_that_jumps_is_found_out),
         cmocka_unit_test(a_tick_of_another_length_is_not_trusted),
         cmocka_unit_test(a_pair_that_took_long_is_not_trusted),
