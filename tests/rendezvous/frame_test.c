@@ -78,14 +78,19 @@ static void end(struct pair *p)
     free(p->other);
 }
 
-static size_t seal(struct pair *p, struct random *g, unsigned char *frame)
+static size_t seal_from(struct pair *p, struct frame_end *from, struct random *g, unsigned char *frame)
 {
     size_t n = (size_t)random_in(g, FRAME_HEAD, random_in(g, 0, 3) ? 5000 : MOST);
     for (size_t i = 0; i < n; i++)
         p->message[i] = (unsigned char)random_next(g);
-    assert_int_equal(frame_seal(&p->client, p->message, n, frame), n + FRAME_LENGTH + SODIUM_TAG);
+    assert_int_equal(frame_seal(from, p->message, n, frame), n + FRAME_LENGTH + SODIUM_TAG);
     assert_int_equal(frame_length(frame), n + SODIUM_TAG);
     return n;
+}
+
+static size_t seal(struct pair *p, struct random *g, unsigned char *frame)
+{
+    return seal_from(p, &p->client, g, frame);
 }
 
 static bool open(struct frame_end *e, unsigned char *frame, size_t n)
@@ -177,29 +182,59 @@ static void meddled_aes(void **state)
     meddle(FRAME_CHACHA | FRAME_AES);
 }
 
-/* A key seals FRAME_KEY_FRAMES frames. Then both ends go on with the next one. */
-static void keys_go_on(void **state)
+/* Does this key open the frame that an end has taken last, with the nonce of that frame? */
+static bool opens_with(const struct frame_end *e, const unsigned char key[SODIUM_KEY], unsigned char *frame, size_t n)
 {
-    (void)state;
-    struct pair p;
-    struct random g = random_of(5, 0);
-    unsigned char before[SODIUM_KEY];
-    begin(&p, openssl_has_aes() ? FRAME_AES : 0);
+    unsigned char nonce[SODIUM_NONCE] = {0};
+    uint64_t number = e->taken - 1;
+    memcpy(nonce + SODIUM_NONCE - sizeof number, &number, sizeof number);
+    sodium_open *opens = e->aes ? openssl_open_aes : e->sodium->open;
+    return !opens(frame + FRAME_LENGTH, NULL, NULL, frame + FRAME_LENGTH, n + SODIUM_TAG, frame, FRAME_LENGTH, nonce,
+                  key);
+}
+
+/* Messages from one end to the other around the changes of its key. A key that is over does not open what the next one
+ * has sealed, with the nonce of that frame. */
+static void change_keys(struct pair *p, struct frame_end *from, struct frame_end *to)
+{
+    struct random g = random_of(5, to->server);
+    unsigned char old[SODIUM_KEY];
     for (uint64_t round = 1; round < 4; round++) {
-        p.client.sent = p.server.taken = round * FRAME_KEY_FRAMES - 2;
-        memcpy(before, p.client.sends, sizeof before);
+        from->sent = to->taken = round * FRAME_KEY_FRAMES - 2;
+        memcpy(old, to->takes, sizeof old);
         for (int i = 0; i < 4; i++) {
-            size_t n = seal(&p, &g, p.frame);
-            assert_int_equal(memcmp(before, p.client.sends, sizeof before) != 0, i >= 2);
-            assert_true(open(&p.server, p.frame, n));
-            assert_memory_equal(p.server.takes, p.client.sends, sizeof before);
+            size_t n = seal_from(p, from, &g, p->frame);
+            memcpy(p->other, p->frame, FRAME_LENGTH + n + SODIUM_TAG);
+            assert_int_equal(memcmp(old, from->sends, sizeof old) != 0, i >= 2);
+            assert_true(open(to, p->frame, n));
+            assert_memory_equal(p->frame + FRAME_LENGTH, p->message, n);
+            assert_memory_equal(to->takes, from->sends, sizeof to->takes);
+            assert_int_equal(opens_with(to, old, p->other, n), i < 2);
         }
     }
-    p.client.sent = p.server.taken = 4 * FRAME_KEY_FRAMES; /* an end that does not go on opens nothing */
-    size_t n = seal(&p, &g, p.frame);
-    p.server.taken++;
-    assert_false(open(&p.server, p.frame, n));
+}
+
+static void check_keys(unsigned ciphers)
+{
+    struct pair p;
+    begin(&p, ciphers);
+    change_keys(&p, &p.client, &p.server);
+    change_keys(&p, &p.server, &p.client);
     end(&p);
+}
+
+/* A key seals FRAME_KEY_FRAMES frames. Then both ends go on with the next one. */
+static void keys_go_on_chacha(void **state)
+{
+    (void)state;
+    check_keys(FRAME_CHACHA);
+}
+
+static void keys_go_on_aes(void **state)
+{
+    (void)state;
+    need_aes();
+    check_keys(FRAME_CHACHA | FRAME_AES);
 }
 
 static void unhex(const char *text, unsigned char *to)
@@ -242,7 +277,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(downgrade_is_found_out),
                                        cmocka_unit_test(meddled_chacha),
                                        cmocka_unit_test(meddled_aes),
-                                       cmocka_unit_test(keys_go_on),
+                                       cmocka_unit_test(keys_go_on_chacha),
+                                       cmocka_unit_test(keys_go_on_aes),
                                        cmocka_unit_test(aes_is_the_standard_one)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }
