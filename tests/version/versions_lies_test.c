@@ -725,12 +725,48 @@ static void downgrade(void **state)
     part_server_stop(server);
 }
 
+/* A reader without AES: the publisher seals for it with the other cipher, and it gets the same bytes. */
+static void slower_cipher(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct catalog found;
+    struct address at;
+    struct part_client c = {.set = "slower", .silence = LONG};
+    int32_t *got = malloc(COUNT * sizeof *got);
+    uint64_t full;
+    bool torn;
+    int fd, why;
+    begin(&l, "slower", NULL);
+    commit(&l, 1);
+    fine(catalog_get(&l.there->keeper, "slower", clock_now() + LONG, &found));
+    assert_int_equal(found.nversions, 1);
+    const struct catalog_part *part = found.versions[0].parts[0];
+    struct part_client_of of = part_client_of(part);
+    c.slot = part->slot;
+    fine(address_parse(c.slot->address, &at));
+    assert_int_equal(address_connect(&at, clock_now() + LONG, &fd), 0);
+    fine(part_link_begin(&c.link, fd));
+    c.link.sealed = true;
+    assert_int_equal(
+        dial_prove(fd, sodium_find(), c.slot->secret, FRAME_CHACHA, clock_now() + LONG, &c.link.end, &why, &full),
+        DIAL_PROVED);
+    assert_false(c.link.end.aes);
+    fine(part_client_read(&c, &of, 0, COUNT * sizeof *got, got, clock_now() + LONG, &torn));
+    assert_false(torn);
+    assert_memory_equal(got, l.data, COUNT * sizeof *got);
+    part_client_close(&c);
+    catalog_free(&found);
+    free(got);
+    end(&l);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest served[] = {cmocka_unit_test(torn),       cmocka_unit_test(torn_relay),
                                         cmocka_unit_test(liars),      cmocka_unit_test(silent_publisher),
                                         cmocka_unit_test(half_relay), cmocka_unit_test(left_record),
                                         cmocka_unit_test(frames),     cmocka_unit_test(downgrade),
-                                        cmocka_unit_test(idle)};
+                                        cmocka_unit_test(idle),       cmocka_unit_test(slower_cipher)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }
