@@ -12,10 +12,11 @@ All ranks begin a run at the same time, and it lasts until the last one is done.
 run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
 same kind takes its place, before either is compared. It needs the right to make network namespaces, and a machine that does little else.
 
---json FILE keeps the machine and each case as soon as it is done. Another call with the same file and seed goes on behind them, on the
-machine as it was measured then: 40 cases can be measured in several turns.
+--json FILE keeps the machine and each case as soon as it is done. Another call with the same file, seed and build goes on behind them, on
+the machine as it was measured then: 40 cases can be measured in several turns. The file of another build is refused.
 """
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -226,6 +227,16 @@ def keep(options, kept):
     os.replace(options.json + ".new", options.json)
 
 
+def build_of(options):
+    """Which build this is: a digest of what foresees and measures. The library is a part of each program."""
+    digest = hashlib.sha256()
+    for name in options.weft, *(os.path.join(options.build, x) for x in ("weft_sim.so", "bench/foreseen")):
+        if os.path.exists(name):  # tests have no bench
+            with open(name, "rb") as f:
+                digest.update(f.read())
+    return digest.hexdigest()
+
+
 def begin(options, folder):
     """What earlier calls have kept, or the machine, measured, and no cases."""
     if options.json and os.path.exists(options.json):
@@ -233,8 +244,10 @@ def begin(options, folder):
             kept = json.load(f)
         if kept["seed"] != options.seed:
             raise Failed("%s has the cases of seed %d: name another file" % (options.json, kept["seed"]))
+        if kept.get("build") != build_of(options):
+            raise Failed("%s has the cases of another build: name another file" % options.json)
         return kept
-    kept = dict(seed=options.seed, machine=calibrate(options, folder), cases=[], replaced=[], tried=0)
+    kept = dict(seed=options.seed, build=build_of(options), machine=calibrate(options, folder), cases=[], replaced=[], tried=0)
     keep(options, kept)
     return kept
 

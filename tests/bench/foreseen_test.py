@@ -54,6 +54,17 @@ check(two["ranks_per_host"] == "2" and two["hosts_on_cores"] == "2", str(two))
 check(abs(float(two["nic"].split()[0]) - 0.1 * 1448 / 1514) < 1e-6, str(two))
 check(machine == foreseen.TRIED_ON, "the machine was changed")
 
+# A file of another seed or build is refused; one of the same is gone on with.
+file = os.path.join(folder, "kept.json")
+bench = argparse.Namespace(weft=options.weft, build=os.path.dirname(options.weft), json=file, seed=3)
+whole = dict(seed=3, build=foreseen.build_of(bench), machine=machine, cases=[], replaced=[], tried=2)
+for change, good in (dict(), True), (dict(seed=4), False), (dict(build="0" * 64), False):
+    foreseen.keep(bench, dict(whole, **change))
+    try:
+        check(foreseen.begin(bench, folder) == whole and good, "a file with %s is gone on with" % change)
+    except foreseen.Failed as e:
+        check(not good and file in str(e), str(e))
+
 # weft lowers and foresees what is drawn, of each kind.
 for number in range(5):
     case = next(foreseen.drawn(3, number, 2, lambda c: foreseen.foresee(options, folder, c, foreseen.TRIED_ON)))
