@@ -1,5 +1,7 @@
 #include "engine/device/replay.h"
 
+#include <stddef.h>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/process.h"
@@ -7,6 +9,8 @@
 #include "engine/device/mirror.h"
 
 #define LAUNCHER 0 /* the rank */
+
+_Static_assert(offsetof(struct replay_words, left) == offsetof(struct replay_words, late) + 4, "device_gate's `late`");
 
 static uint32_t process_hash(void)
 {

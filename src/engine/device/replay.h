@@ -36,7 +36,8 @@
 
 /* Of a rank, in memory that all ranks have pinned. Zero at first. */
 struct replay_words {
-    _Alignas(CORE_LINE) _Atomic uint32_t late, left; /* device_gate */
+    _Alignas(CORE_LINE) _Atomic uint32_t late;
+    _Atomic uint32_t left; /* right behind it: device_gate */
     _Atomic uint32_t released;
     _Atomic uint32_t process, mps; /* written at bind: a hash of the rank's process, and whether it uses MPS */
 };
