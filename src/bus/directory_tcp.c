@@ -92,7 +92,8 @@ static int try_connect(struct tcp_directory *t, struct link *l, int64_t until)
     case DIAL_AGAIN: err = why; break;
     case DIAL_FULL: err = EMFILE; break;
     case DIAL_STRANGE:
-        err = error_set(WEFT_ETRANSPORT, "%s: the server there is not one of weft, or of another version", t->base.url);
+        err = error_set(WEFT_ETRANSPORT, "%s: the server there is not one of weft, or has another version of weft",
+                        t->base.url);
         break;
     case DIAL_REFUSED:
         err = error_set(WEFT_ETRANSPORT,

@@ -73,6 +73,16 @@ void connection_answer(struct server_state *d, struct server_client *client, con
     free(message);
 }
 
+/* Other versions have hellos of other lengths: the first bytes are enough to tell them. */
+static bool is_strange(struct connection *c)
+{
+    enum frame_version v = c->have < FRAME_MAGIC_SIZE ? FRAME_SAME : frame_version(c->first);
+    unsigned char *hello = v == FRAME_OTHER ? say(c, FRAME_HELLO) : NULL;
+    if (hello)
+        memcpy(memset(hello, 0, FRAME_HELLO), FRAME_MAGIC, FRAME_MAGIC_SIZE);
+    return v != FRAME_SAME;
+}
+
 static bool greet(struct connection *c, const struct sodium *na, const struct connection_keys *keys)
 {
     unsigned char *hello = say(c, FRAME_HELLO);
@@ -80,7 +90,7 @@ static bool greet(struct connection *c, const struct sodium *na, const struct co
         return false;
     frame_begin(&c->end, na, true, keys->of[0].key, FRAME_CHACHA, hello);
     if (!frame_meet(&c->end, c->first)) {
-        c->out_end = c->out_at; /* another protocol: it gets no answer */
+        c->out_end = c->out_at; /* it does not name the cipher that all have: it gets no answer */
         return false;
     }
     expect(c, CONNECTION_PROOF, FRAME_PROOF);
@@ -146,6 +156,8 @@ bool connection_take(struct connection *c, size_t n, struct server_state *d, con
     c->have += n;
     if (connection_known(c) && !c->since)
         c->since = now;
+    if (c->stage == CONNECTION_HELLO && is_strange(c))
+        return false;
     if (c->have < c->want)
         return true;
     switch (c->stage) {

@@ -58,9 +58,14 @@ enum dial_result dial_prove(int fd, const struct sodium *na, const char *token, 
     frame_token_key(na, token, key);
     frame_begin(end, na, false, key, ciphers, hello);
     na->wipe(key, sizeof key);
-    if ((*why = dial_send(fd, hello, sizeof hello, until)) || (*why = dial_receive(fd, hello, sizeof hello, until)))
+    if ((*why = dial_send(fd, hello, sizeof hello, until)) || (*why = dial_receive(fd, hello, FRAME_MAGIC_SIZE, until)))
         return DIAL_AGAIN;
-    if (!memcmp(hello, FRAME_FULL, FRAME_MAGIC_SIZE)) {
+    bool is_full = !memcmp(hello, FRAME_FULL, FRAME_MAGIC_SIZE);
+    if (!is_full && frame_version(hello) != FRAME_SAME)
+        return DIAL_STRANGE;
+    if ((*why = dial_receive(fd, hello + FRAME_MAGIC_SIZE, FRAME_SAYS, until)))
+        return DIAL_AGAIN;
+    if (is_full) {
         memcpy(full, hello + FRAME_MAGIC_SIZE, sizeof *full);
         return DIAL_FULL;
     }

@@ -105,9 +105,16 @@ static void derive_senders(struct frame_end *e)
     derive(e, "server sends", e->server ? e->sends : e->takes);
 }
 
+enum frame_version frame_version(const unsigned char magic[FRAME_MAGIC_SIZE])
+{
+    if (!memcmp(magic, FRAME_MAGIC, FRAME_MAGIC_SIZE))
+        return FRAME_SAME;
+    return memcmp(magic, FRAME_MAGIC, FRAME_MAGIC_SIZE - 1) ? FRAME_NONE : FRAME_OTHER;
+}
+
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO])
 {
-    if (memcmp(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE) || !(hello[FRAME_HELLO - 1] & FRAME_CHACHA))
+    if (frame_version(hello) != FRAME_SAME || !(hello[FRAME_HELLO - 1] & FRAME_CHACHA))
         return false;
     memcpy(e->says + (e->server ? 0 : FRAME_SAYS), hello + FRAME_MAGIC_SIZE, FRAME_SAYS);
     e->aes = e->says[FRAME_NONCE] & e->says[FRAME_SAYS + FRAME_NONCE] & FRAME_AES;

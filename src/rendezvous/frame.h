@@ -11,6 +11,9 @@
  * A server that has no file left for a connection sends "weft-ful" and the number of files that it may have open[8]
  * instead of its hello, and closes it. This is not proved: a client tries again, as it does when it is refused.
  *
+ * To a client of another version ("weft-st" and another digit) it sends "weft-st6" and zeros[33], and closes it: the
+ * client sees that the version differs.
+ *
  * A recorded connection cannot be replayed, since a or b differs each time. After the proofs each side sends frames. It
  * seals them with a key of its own, hash("client sends" a b) or hash("server sends" a b):
  *
@@ -123,6 +126,9 @@ unsigned frame_ciphers(void);
 /* Draws this end's random number and writes its hello. */
 void frame_begin(struct frame_end *e, const struct sodium *na, bool server, const unsigned char key[SODIUM_KEY],
                  unsigned ciphers, unsigned char hello[FRAME_HELLO]);
+/* What the first bytes of the other end say it is: of this protocol, of another version of it, or nothing of weft. */
+enum frame_version { FRAME_SAME, FRAME_OTHER, FRAME_NONE };
+enum frame_version frame_version(const unsigned char magic[FRAME_MAGIC_SIZE]);
 /* Takes the other end's hello, chooses the cipher and makes all keys. False: it is not of this protocol. */
 bool frame_meet(struct frame_end *e, const unsigned char hello[FRAME_HELLO]);
 /* The same once more with the key of another token: the server tries those that it has. */

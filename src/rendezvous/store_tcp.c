@@ -202,7 +202,9 @@ static int shake_hands(struct tcp_store *t, const struct sodium *na, int64_t unt
     case DIAL_PROVED: return 0;
     case DIAL_AGAIN: return AGAIN;
     case DIAL_FULL: *why = EMFILE; return AGAIN;
-    case DIAL_STRANGE: return error_set(WEFT_ETRANSPORT, "%s: the server there is not a store of weft", t->base.url);
+    case DIAL_STRANGE:
+        return error_set(WEFT_ETRANSPORT, "%s: the server there is not a store of weft, or has another version of weft",
+                         t->base.url);
     case DIAL_REFUSED:
         return error_set(
             WEFT_ETRANSPORT,

@@ -72,8 +72,15 @@ static int connect_there(struct part_client *c, int64_t until)
     if (err)
         return err;
     c->link.sealed = true;
-    if (dial_prove(fd, na, c->slot->secret, frame_ciphers(), turn(c, until), &c->link.end, &why, &full) == DIAL_PROVED)
+    enum dial_result result =
+        dial_prove(fd, na, c->slot->secret, frame_ciphers(), turn(c, until), &c->link.end, &why, &full);
+    if (result == DIAL_PROVED)
         return 0;
+    if (result == DIAL_STRANGE)
+        return error_set(WEFT_EPEER, "%s at %s has another version of weft", c->name, c->slot->address);
+    if (result == DIAL_AGAIN && why == ECONNRESET) /* as versions before 6 do */
+        return error_set(WEFT_EPEER, "%s at %s closes the connection: has it another version of weft?", c->name,
+                         c->slot->address);
     return error_set(WEFT_EPEER, "%s at %s does not prove that it has the secret of its record", c->name,
                      c->slot->address);
 }

@@ -268,7 +268,16 @@ static int prove(struct part_server *s, struct part_link *l)
     frame_begin(&l->end, s->sodium, true, key, frame_ciphers(), hello);
     s->sodium->wipe(key, sizeof key);
     l->sealed = true;
-    int why = dial_receive(l->fd, other, sizeof other, until);
+    int why = dial_receive(l->fd, other, FRAME_MAGIC_SIZE, until);
+    enum frame_version version = why ? FRAME_NONE : frame_version(other);
+    if (version == FRAME_OTHER) { /* with the version, and without the rest */
+        memset(hello + FRAME_MAGIC_SIZE, 0, FRAME_SAYS);
+        dial_send(l->fd, hello, sizeof hello, until);
+    }
+    if (!why && version != FRAME_SAME)
+        why = EPROTO;
+    if (!why)
+        why = dial_receive(l->fd, other + FRAME_MAGIC_SIZE, FRAME_SAYS, until);
     if (!why && !frame_meet(&l->end, other))
         why = EPROTO;
     if (!why)

@@ -222,7 +222,7 @@ static void address_without_a_store_is_reported(void **state)
     r[1].url = url;
     assert_int_equal(pthread_create(&thread, NULL, answer, &fd), 0);
     assert_int_equal(stores_open(&r[1]), WEFT_ETRANSPORT);
-    assert_non_null(strstr(r[1].text, "not a store of weft"));
+    assert_non_null(strstr(r[1].text, "not a store of weft, or has another version of weft"));
     pthread_join(thread, NULL);
     /* It listens and says nothing: the deadline holds. */
     r[1].timeout_ns = 200 * MS;
@@ -232,6 +232,29 @@ static void address_without_a_store_is_reported(void **state)
     assert_int_equal(stores_open(&r[1]), WEFT_ETIMEOUT);
     assert_non_null(strstr(r[1].text, "no store there in time"));
     stores_free(r, 2);
+}
+
+/* A client of the version before, whose hello is shorter, is told the server's version before its time is over. */
+static void other_versions_are_told(void **state)
+{
+    (void)state;
+    if (!place.server)
+        skip();
+    static const char *const first[] = {"weft-st5", "weft-st7", "GET / HT"};
+    unsigned char hello[FRAME_HELLO], more;
+    for (int i = 0; i < 3; i++) {
+        int64_t began = deadline_now();
+        int fd = dial();
+        put(fd, first[i], FRAME_MAGIC_SIZE); /* the rest may be under way */
+        assert_int_equal(take(fd, hello, sizeof hello), i < 2);
+        if (i < 2)
+            assert_memory_equal(hello, FRAME_MAGIC, FRAME_MAGIC_SIZE);
+        for (size_t k = FRAME_MAGIC_SIZE; i < 2 && k < sizeof hello; k++)
+            assert_int_equal(hello[k], 0);
+        assert_false(take(fd, &more, 1));
+        assert_true(deadline_now() - began < SERVER_PROVE_NS);
+        close(fd);
+    }
 }
 
 /* ---- recorded bytes ---- */
@@ -514,6 +537,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(wrong_tokens_are_refused, begin, end),
         cmocka_unit_test_setup_teardown(address_without_a_store_is_reported, begin, end),
+        cmocka_unit_test_setup_teardown(other_versions_are_told, begin, end),
         cmocka_unit_test_setup_teardown(replayed_frames_are_refused, begin, end),
         cmocka_unit_test_setup_teardown(damaged_frames_are_refused, begin, end),
         cmocka_unit_test_setup_teardown(forbidden_messages_are_refused, begin, end),

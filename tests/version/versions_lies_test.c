@@ -1,6 +1,7 @@
 /* Readers of other hosts whose holders reuse their memory, lie, or send frames that were changed or cut: what a reader
  * gets is one version, bit by bit. "Another host" is a bus in this process that believes to be there. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -761,12 +762,54 @@ static void slower_cipher(void **state)
     end(&l);
 }
 
+static void *close_one(void *arg)
+{
+    int fd = -1;
+    if (poll(&(struct pollfd){.fd = *(int *)arg, .events = POLLIN}, 1, 60000) > 0)
+        fd = accept4(*(int *)arg, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    return NULL;
+}
+
+/* A reader and a publisher of different versions: each is told at once. */
+static void other_versions(void **state)
+{
+    (void)state;
+    struct part_server *server;
+    struct address at, before = {.host = "127.0.0.1"};
+    struct catalog_slot slot = {.job = "old", .host = "elsewhere", .secret = "a secret of a version before"};
+    struct part_client c;
+    unsigned char hello[FRAME_HELLO], more;
+    pthread_t thread;
+    int fd;
+    fine(part_server_start("127.0.0.1:0", &server));
+    fine(address_parse(part_server_address(server), &at));
+    int64_t began = clock_now();
+    assert_int_equal(address_connect(&at, clock_now() + LONG, &fd), 0);
+    assert_int_equal(dial_send(fd, (const unsigned char[40]){"weft-st5"}, 40, clock_now() + LONG), 0);
+    assert_int_equal(dial_receive(fd, hello, sizeof hello, clock_now() + LONG), 0);
+    assert_int_equal(frame_version(hello), FRAME_SAME);
+    assert_int_equal(dial_receive(fd, &more, 1, clock_now() + LONG), ECONNRESET);
+    assert_true(clock_now() - began < 5 * SECOND);
+    close(fd);
+    part_server_stop(server);
+    assert_int_equal(address_listen(&before, &fd), 0);
+    snprintf(slot.address, sizeof slot.address, "127.0.0.1:%d", before.port);
+    assert_int_equal(pthread_create(&thread, NULL, close_one, &fd), 0);
+    assert_int_equal(part_client_open("here", "set", &slot, LONG, clock_now() + LONG, &c), WEFT_EPEER);
+    assert_non_null(strstr(weft_errmsg(), "another version of weft"));
+    pthread_join(thread, NULL);
+    close(fd);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest served[] = {cmocka_unit_test(torn),       cmocka_unit_test(torn_relay),
-                                        cmocka_unit_test(liars),      cmocka_unit_test(silent_publisher),
-                                        cmocka_unit_test(half_relay), cmocka_unit_test(left_record),
-                                        cmocka_unit_test(frames),     cmocka_unit_test(downgrade),
-                                        cmocka_unit_test(idle),       cmocka_unit_test(slower_cipher)};
+    const struct CMUnitTest served[] = {cmocka_unit_test(torn),          cmocka_unit_test(torn_relay),
+                                        cmocka_unit_test(liars),         cmocka_unit_test(silent_publisher),
+                                        cmocka_unit_test(half_relay),    cmocka_unit_test(left_record),
+                                        cmocka_unit_test(frames),        cmocka_unit_test(downgrade),
+                                        cmocka_unit_test(idle),          cmocka_unit_test(slower_cipher),
+                                        cmocka_unit_test(other_versions)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }
