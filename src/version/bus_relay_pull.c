@@ -1,7 +1,6 @@
-/* The threads of a relay that pull blocks from other hosts. Some take from publishers, each from every second rank, or,
- * if there is one rank, each of them other blocks; the others from peers, each of them other blocks, so that no block
- * comes twice. They run while readers of the host wait
- * for blocks.
+/* The threads of a relay that pull blocks from other hosts. Some take from publishers, each of them from every second
+ * rank. A publisher of one rank is asked by all of these, each of them for other blocks. The others take from peers,
+ * each of them other blocks, so that no block comes twice. They run while readers of the host wait for blocks.
  *
  * A publisher gives each block to one host. If it has none to give that this host lacks, they come from peers. If for a
  * while nothing comes, because a peer has died with its blocks, this relay insists, and the publisher gives again. */
