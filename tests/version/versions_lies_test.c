@@ -461,7 +461,9 @@ static void idle(void **state)
     fine(part_server_start("127.0.0.1:0", &peer));
     part_server_add(peer, &none);
     for (int64_t step = 2; step < 6; step++) {
+        pthread_mutex_lock(&slow.lock);
         slow.held = slow.others = slow.late = false;
+        pthread_mutex_unlock(&slow.lock);
         commit(&l, step);
         assert_int_equal(pthread_create(&thread, NULL, fetch_first, &l), 0);
         await_slow(&slow.held);
@@ -476,7 +478,10 @@ static void idle(void **state)
         }
         pthread_join(thread, &result);
         fine((int)(intptr_t)result);
-        assert_false(slow.late);
+        pthread_mutex_lock(&slow.lock);
+        bool late = slow.late;
+        pthread_mutex_unlock(&slow.lock);
+        assert_false(late);
     }
     part_server_remove(peer, &none);
     part_server_stop(peer);
