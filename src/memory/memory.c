@@ -167,8 +167,12 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
         as = f.rounds;
         casts = to != as;
         stops = false;
-        if (fold_ways(n - 1, lies) == n) /* no value lies in acc between two steps */
-            fit = span_most(terms, n, to, via, as);
+        const int64_t most = span_most(terms, n, to, via, as), first = (int64_t)(BLOCK / weft_dtype_size(f.first));
+        const bool lie = fold_lies(&f, min64(most, first));
+        if (fold_ways(n - 1, lie) == n) { /* no value lies in acc between two steps */
+            fit = min64(most, first);
+            lies = lie;
+        }
     }
     size_t size = weft_dtype_size(to);
     bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);
