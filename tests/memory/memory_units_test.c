@@ -21,14 +21,14 @@ static int64_t upto(int64_t n) /* 0 .. n - 1 */
 static void copied_units_match_memcpy(void **state)
 {
     (void)state;
-    static const int64_t units[] = {1, 2, 4, 8, 16, 24, 32, 100, 256};
-    enum { ROOM = 40 * 300 };
+    static const int64_t units[] = {1, 2, 4, 8, 16, 24, 32, 100, 128, 129, 200, 255, 256, 300, 400};
+    enum { ROOM = 40 * 420 };
     static unsigned char src[ROOM], dst[ROOM], want[ROOM];
     for (int round = 0; round < 2000; round++) {
         int64_t unit = upto(2) ? 1 + upto(70) : units[upto(sizeof units / sizeof *units)], n = upto(40), step[2];
         unsigned char *to[2] = {dst, want};
         for (int k = 0; k < 2; k++)
-            step[k] = upto(2) ? unit : unit + upto(301 - unit);
+            step[k] = upto(2) ? unit : unit + upto(421 - unit);
         bool down[2] = {upto(2), upto(2)};
         for (int i = 0; i < ROOM; i++) {
             src[i] = (unsigned char)ref_random(&seed);
