@@ -36,6 +36,20 @@ static void follow(weft_subscriber *s, const weft_want *w, int64_t epoch, int64_
     compare(s, step);
 }
 
+/* The latest is step 2 of epoch 1, or will be soon: while the publisher registers again, the record of its newest part
+ * may be away for a moment. Until it is back, step 1 is the newest version that can be read. */
+static void follow_second(weft_subscriber *s)
+{
+    weft_epoch_step v = {0, 0};
+    const int64_t until = clock_now() + LONG;
+    do
+        fine(weft_fetch(s, &latest, LONG, &v));
+    while (v.epoch == 1 && v.step == 1 && clock_now() < until);
+    assert_true(v.epoch == 1 && v.step == 2);
+    fine(weft_swap(s, &v, LONG));
+    compare(s, 2);
+}
+
 /* The reader goes on with what it has; the publisher registers again, with its epoch; what it commits is seen by
  * readers that were there and by new ones; a new publisher takes a higher epoch, and the old one is refused. */
 static void data_wiped(void **state)
@@ -59,7 +73,7 @@ static void data_wiped(void **state)
     fine(weft_commit(p, 2, "{\"step\": 2}", NULL));
     weft_bus *late = bus_of("late");
     weft_subscriber *newcomer = subscribe(late, "wiped", NULL);
-    follow(newcomer, &latest, 1, 2);
+    follow_second(newcomer);
     follow(newcomer, &first, 1, 1); /* it was put back, too */
     follow(s, &newer, 1, 2);
     weft_publisher *q = publish(late, "wiped", NULL);
