@@ -433,6 +433,15 @@ static int await_blocks(void *owner, const struct part_link_message *m, const un
     return err;
 }
 
+/* With the lock: a thread that has counted itself in `busy` in this round is done. Only a turn to another version waits
+ * for that, and has begun another round. */
+static void leave_memory(struct bus_relay *r, int64_t round)
+{
+    r->busy--;
+    if (r->round != round)
+        pthread_cond_broadcast(&r->changed);
+}
+
 static int take_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted,
                        struct part_server_blocks *out)
 {
@@ -451,13 +460,13 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
             bool based = m->flags & PART_LINK_BASE && r->base.epoch == m->epoch && r->base.step == m->base;
             struct part_blocks_from from = {r->schema, &p->places, .data = p->file.data,
                                             .deltas = based ? p->deltas : NULL};
+            int64_t round = r->round;
             r->busy++; /* the memory stays as it is */
             pthread_mutex_unlock(&r->lock);
             out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
             out->n = n;
             pthread_mutex_lock(&r->lock);
-            r->busy--;
-            pthread_cond_broadcast(&r->changed);
+            leave_memory(r, round);
         }
         if (n || r->stops || !(m->flags & PART_LINK_WAIT) || deadline_now() >= until)
             break;
@@ -514,9 +523,8 @@ bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t roun
         p->missing--;
         atomic_store_explicit(&p->present[block], 1, memory_order_release); /* pairs with readers of the byte */
     } else
-        r->news++; /* it is wanted again */
-    r->busy--;
-    pthread_cond_broadcast(&r->changed);
+        tell_news(r); /* it is wanted again */
+    leave_memory(r, round);
     pthread_mutex_unlock(&r->lock);
     return right || (delta && based); /* after a delta the block is asked for whole */
 }

@@ -112,7 +112,8 @@ void bus_relay_leave(struct bus_relay *r); /* one subscriber less; NULL is allow
 uint64_t bus_relay_who(const char *host); /* a host, as part_link.h names it */
 /* Brings the list of peers and the publishers' slots up to date. */
 int bus_relay_view(struct bus_relay *r, const struct catalog *c);
-/* Stores a block that came in round `round`. `based`: a delta was asked for. False: it is not what the digest says. */
+/* Stores a block that came in round `round`. `based`: a delta was asked for. False: it is not what the digest says.
+ * The caller wakes those who wait for blocks (`changed`), once for all blocks of a reply. */
 bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t round, size_t block,
                      const unsigned char *bytes, size_t n, bool based);
 void bus_relay_fail(struct bus_relay *r, int64_t round, int err); /* with the text of the error */

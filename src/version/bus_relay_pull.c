@@ -269,6 +269,7 @@ static int take(struct worker *w, struct order *o, size_t *n)
         r->slowest = max64(r->slowest, *n ? deadline_now() - began : 0);
         if (*n && !(o->m.flags & PART_LINK_INSIST))
             r->progress = deadline_now();
+        pthread_cond_broadcast(&r->changed); /* once a reply: several threads wait, and each looks at many blocks */
         pthread_mutex_unlock(&r->lock);
     }
     if (err)
