@@ -95,7 +95,8 @@ static int64_t fetch(struct lab *l)
     const void *at;
     int64_t wrong = 0;
     fine(weft_fetch(l->s, &latest, LONG, &v));
-    assert_int_equal(l->s->maps.n, 0); /* a relay that ends takes its memory with it */
+    /* A relay that ends takes its memory with it. The one of this process ends with its subscribers. */
+    assert_true(l->s->maps.n <= (size_t)(l->s->relay != NULL));
     fine(weft_swap(l->s, &v, LONG));
     fine(weft_use(l->s, &pin));
     assert_int_equal(weft_pin_version(pin).step, v.step);
