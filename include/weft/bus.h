@@ -145,7 +145,8 @@ typedef struct weft_publish_opts {
                          * layouts have folds: then put is collective, too, and the comm must outlive the publisher */
     const char *run;    /* without a comm and with several ranks: a name that all ranks of this start have in common
                          * and no other start has, such as the job's number. At most WEFT_BUS_NAME letters */
-    int keep;           /* versions in memory; default 2. Memory is keep times what the rank holds, and never more */
+    int keep;           /* versions in memory; default 2. Memory is keep times what the rank holds, and never
+                         * more, except for a sixteenth of a version once readers of other hosts take deltas */
     bool wait;          /* put waits for readers of the oldest version; otherwise it is WEFT_EBUSY if all are read */
     bool no_digest;     /* no digests: readers do not check what they read */
     bool lend;          /* versions are lent only, never put: no memory is taken for them. keep is 0 */

@@ -37,7 +37,8 @@ struct part_blocks_from {
     const unsigned char *data;
     const unsigned char *const *arrays;     /* instead of data: that of each tensor */
     const unsigned char *base;              /* of the version that the reader has; NULL: it has none */
-    const struct part_blocks_delta *deltas; /* instead of a base: deltas to that version; NULL: there are none */
+    const struct part_blocks_delta *deltas; /* to that version, found before: a block that has one is not compared with
+                                               the base; NULL: there are none */
 };
 
 /* Chooses blocks for a request: those that nobody has been given come first, then those that the same host got before,

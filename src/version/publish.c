@@ -242,6 +242,7 @@ static void free_publisher(weft_publisher *p)
         free(p->ring[i].given.who);
     }
     free(p->ring);
+    put_delta_free(&p->delta);
     free(p->lent.sums);
     free(p->lent.given.who);
     free(p->arrays);
@@ -337,6 +338,7 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
                           .keep = o.lend ? 0 : o.keep,
                           .wait = o.wait,
                           .digests = !o.no_digest,
+                          .delta = {.asked = -1, .step = -1},
                           .last = -1,
                           .gone = -1};
     pthread_mutex_init(&p->lock, NULL);

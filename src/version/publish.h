@@ -8,6 +8,7 @@
  *     publish_serve.c   what readers ask for
  *     put.c             snapshots: which one is reused, and copying
  *     put_device.c      the same from devices
+ *     put_delta.c       deltas to the version before, found on the way
  *     partial.c         partial sums, before they are put
  *     lend.c            a version in the caller's own memory
  *     hand_over.c       snapshots that the agent of this host is to hold, too
@@ -20,6 +21,7 @@
 #include "version/catalog.h"
 #include "version/part_blocks.h"
 #include "version/partial.h"
+#include "version/put_delta.h"
 #include "version/schema.h"
 
 enum publish_state {
@@ -50,6 +52,7 @@ struct weft_publisher {
     struct keeper_fence fence;
     pthread_mutex_t lock; /* of the ring, which connections of readers look at */
     struct publish_ring *ring;
+    struct put_delta delta;
     struct publish_ring lent;     /* without a snapshot; its state is FREE if nothing is lent */
     const unsigned char **arrays; /* the caller's, of the lent version, by tensor */
     struct partial *fold;         /* partial sums; NULL: there are none */

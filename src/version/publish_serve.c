@@ -32,8 +32,8 @@ static int find_part(void *owner, const struct part_link_message *m, struct part
     return out->digests ? 0 : WEFT_EPEER;
 }
 
-/* Blocks for another host. Deltas are found here, between two snapshots of the ring, so that put does not take longer
- * and nothing has to be kept for them. */
+/* Blocks for another host. Deltas that put has not found (put_delta.h) are found here, between two snapshots of the
+ * ring. */
 static int take_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted,
                        struct part_server_blocks *out)
 {
@@ -64,29 +64,33 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
         free(list);
         return n && !out->payload ? WEFT_ENOMEM : 0;
     }
+    const struct part_blocks_delta *deltas = NULL;
     if (old) {
         base = old->snapshot;
         generation = old->generation;
+        deltas = put_delta_use(p, m);
     }
     pthread_mutex_unlock(&p->lock);
     int code = r ? 0 : WEFT_EPEER;
     size_t chosen = n;
     if (r && n) {
-        struct part_blocks_from from = {p->schema, &p->part, .data = now.data, .base = base.data};
+        struct part_blocks_from from = {p->schema, &p->part, .data = now.data, .base = base.data, .deltas = deltas};
         out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
         if (out->payload && base.data && !snapshot_still(&base, generation)) {
             free(out->payload); /* the base was reused meanwhile */
             from.base = NULL;
+            from.deltas = NULL;
             n = chosen;
             out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
         }
         out->n = n;
         code = !out->payload ? WEFT_ENOMEM : snapshot_still(&now, m->generation) ? 0 : WEFT_EPEER;
-        pthread_mutex_lock(&p->lock);
-        for (size_t i = n; i < chosen && r->generation == m->generation; i++)
-            r->given.who[list[i]] = 0;
-        pthread_mutex_unlock(&p->lock);
     }
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = n; i < chosen && r->generation == m->generation; i++)
+        r->given.who[list[i]] = 0;
+    p->delta.users -= deltas != NULL;
+    pthread_mutex_unlock(&p->lock);
     if (code) {
         free(out->payload);
         out->payload = NULL;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/math.h"
 #include "comm/environment.h"
 #include "device/device.h"
 #include "layout/layout.h"
@@ -122,26 +123,32 @@ static void copy_boxes(const weft_publisher *p, size_t i, const weft_view *v, st
     }
 }
 
-static void copy_tensor(weft_publisher *p, size_t i, const weft_view *v, const struct memory_tile *tile,
+static void copy_tensor(weft_publisher *p, size_t tensor, const weft_view *v, const struct memory_tile *tile,
                         struct publish_ring *r)
 {
-    const struct schema_tensor *t = &p->schema->v[i];
-    const struct schema_place *at = &p->part.v[i];
+    const struct schema_tensor *t = &p->schema->v[tensor];
+    const struct schema_place *at = &p->part.v[tensor];
     uint64_t *sums = p->digests ? r->sums + at->block : NULL;
     unsigned char *to = r->snapshot.data + at->at;
     if (t->layout->boxes) {
-        copy_boxes(p, i, v, r, sums);
+        copy_boxes(p, tensor, v, r, sums);
         return;
     }
     int64_t in = (int64_t)weft_dtype_size(t->from_dtype), size = (int64_t)weft_dtype_size(t->layout->dtype);
     bool dense = !tile->loops || (tile->loops == 1 && tile->stride[1][0] == in);
-    if (dense && t->from_dtype != WEFT_BOOL) {
-        block_sums_store(to, 0, t->layout->dtype, v->data, t->from_dtype, at->bytes / size, sums);
-        return;
+    bool copied = !dense || t->from_dtype == WEFT_BOOL;
+    if (copied)
+        memory_copy(tile, to, t->layout->dtype, v->data, t->from_dtype);
+    int64_t step = sums || p->delta.from ? SCHEMA_BLOCK : at->bytes;
+    for (int64_t i = 0; i < at->bytes; i += step) {
+        int64_t n = min64(step, at->bytes - i);
+        if (!copied)
+            block_sums_store(to + i, i, t->layout->dtype, (const unsigned char *)v->data + i / size * in, t->from_dtype,
+                             n / size, sums);
+        else if (sums)
+            block_sums_add(to + i, i, n, sums);
+        put_delta_find(p, r, tensor, i, n);
     }
-    memory_copy(tile, to, t->layout->dtype, v->data, t->from_dtype);
-    if (sums)
-        block_sums_add(to, 0, at->bytes, sums);
 }
 
 /* The snapshot to reuse: of a version that is gone already, or the oldest one, that nobody reads. */
@@ -209,6 +216,7 @@ static int fill(weft_publisher *p, int64_t step, const weft_view *views, const s
     pthread_mutex_lock(&p->lock);
     r->state = PUBLISH_FREE;
     pthread_mutex_unlock(&p->lock);
+    put_delta_begin(p, r);
     snapshot_begin(&r->snapshot);
     memset(r->sums, 0, p->part.blocks * sizeof *r->sums);
     for (size_t i = 0; i < p->schema->n; i++)
@@ -224,6 +232,7 @@ static int fill(weft_publisher *p, int64_t step, const weft_view *views, const s
     memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
     r->step = step;
     r->state = PUBLISH_FILLED;
+    put_delta_end(p, r);
     pthread_mutex_unlock(&p->lock);
     p->last = step;
     return 0;
