@@ -3,8 +3,8 @@
  * without a search.
  *
  * They are found if readers took deltas of the version before, and for that version as the base. They are kept for the
- * version that was put last, in memory of at most a sixteenth of the part. Blocks that have no delta here (the memory is
- * full, they came from a device, or are boxes), and other bases, are compared when they are asked for. */
+ * version that was put last, in memory of at most a sixteenth of the part. Blocks that have no delta here (the memory
+ * is full, they came from a device, or are boxes), and other bases, are compared when they are asked for. */
 #ifndef WEFT_VERSION_PUT_DELTA_H
 #define WEFT_VERSION_PUT_DELTA_H
 #include <stdbool.h>
