@@ -16,9 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 9
+#define DEVICE_ABI 10
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
+#define DEVICE_GROUP 128                /* bytes by which ranks find the group that they are to join */
 
 struct device_ops;
 struct weft_view;
@@ -96,6 +97,18 @@ struct device_work {
     size_t n;
 };
 
+/* A group of ranks, each with a device, whose streams send each other messages: a communicator of NCCL. */
+struct device_group;
+
+/* One end of a message. The k-th message that a rank sends to another is the k-th that this one receives from it, and
+ * has as many bytes. */
+struct device_message {
+    void *at; /* in memory of the device */
+    size_t bytes;
+    int peer;
+    bool sends;
+};
+
 struct device_ops {
     uint32_t abi;
     const char *name; /* "cuda", "sim" */
@@ -153,6 +166,24 @@ struct device_ops {
      * 0 at the beginning and at the end, counts its blocks. Few blocks should do so: each waits for its own stores. */
     int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
                   const struct device_gate *g, uint64_t count);
+
+    /* Groups. `group_name` says what makes them, for readers ("NCCL 2.28.3"); NULL: there are none, and *why says so
+     * in a few words. `together`: ranks of the group are on one device. */
+    const char *(*group_name)(bool together, const char **why);
+    int (*group_id)(struct device *d, char id[DEVICE_GROUP]); /* a new group's, by one of its ranks */
+    /* Joins the group, and returns when all `size` ranks have, or at the deadline (nanoseconds from now). */
+    int (*group_join)(struct device *d, const char id[DEVICE_GROUP], int rank, int size, int64_t ns,
+                      struct device_group **out);
+    /* Queues messages that go at the same time. Those behind them in the stream begin when all of them are done on
+     * this side. The stream waits for peers that come later. The first messages between two ranks may make the caller
+     * wait for the peer. */
+    int (*group_move)(struct device_group *g, void *stream, const struct device_message *messages, size_t n);
+    /* Has a rank, or the way to it, failed as far as the group knows? */
+    int (*group_health)(struct device_group *g);
+    /* Streams that wait for other ranks go on, and what they have received is worthless. Any thread may call it, more
+     * than once; then group_leave alone may follow. */
+    void (*group_abort)(struct device_group *g);
+    void (*group_leave)(struct device_group *g); /* its streams are at rest */
 };
 
 /* ---- device.c ---- */

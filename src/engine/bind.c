@@ -157,8 +157,8 @@ static int complete(weft_exec *x, struct program *p, const weft_view *src, const
         traffic_open(x, p);
         tracer_open(p);
     }
-    if (!err && exec_device_shared(x)) {
-        vote = (struct core_vote){.call = call, .object = x->task.id, .code = launcher_gather(x, p, block_at)};
+    if (!err && p->driver->gather) {
+        vote = (struct core_vote){.call = call, .object = x->task.id, .code = p->driver->gather(x, p, block_at)};
         err = meeting_agree(c, &vote, deadline_ns, &meeting);
         published_free(x, p);
     }
@@ -188,11 +188,11 @@ static void discard(weft_exec *x)
 }
 
 /* All drivers, ways and orders for host memory that can be done without. */
-static uint64_t unneeded(bool shared)
+static uint64_t unneeded(enum exec_form form)
 {
     uint64_t off = toggle_extra(TOGGLE_WEAVE);
     for (int i = 0; driver_at(i); i++)
-        off |= driver_at(i)->on_device || (driver_at(i)->basic && !shared) ? 0 : driver_bit(driver_at(i));
+        off |= driver_at(i)->form || (driver_at(i)->basic && form == FORM_HOST) ? 0 : driver_bit(driver_at(i));
     for (int i = 0; way_table[i]; i++)
         off |= way_table[i]->basic || way_table[i] == &way_pinned ? 0 : way_table_bit(way_table[i]);
     return off;
@@ -220,8 +220,8 @@ static int prepare_device(weft_exec *x, const struct sites *s, const weft_view *
     int err = exec_device_choose(x, s, src, dst, deadline_ns, &chosen);
     if (!chosen) /* on no rank */
         return err;
-    if (exec_device_shared(x) || x->carried)
-        x->off |= unneeded(exec_device_shared(x));
+    if (exec_device_form(x) || x->carried)
+        x->off |= unneeded(exec_device_form(x));
     if (!err)
         err = prepare(x, src, dst);
     struct core_vote vote = {
@@ -402,7 +402,7 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     }
     x->binding = false;
     outline_free(x, goes);
-    if (!err && exec_device_shared(x)) { /* giving device memory back waits for streams, so no rank starts before */
+    if (!err && exec_device_form(x)) { /* giving device memory back waits for streams, so no rank starts before */
         vote = (struct core_vote){.call = COMM_REBIND_DONE, .object = x->task.id};
         err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     }

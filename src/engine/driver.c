@@ -6,8 +6,8 @@
 #include "engine/device/exec_device.h"
 
 /* The first that can drive a program is taken. */
-static const struct driver *const drivers[DRIVERS] = {&driver_launcher, &driver_lists, &driver_faces, &driver_onepass,
-                                                      &driver_pipeline};
+static const struct driver *const drivers[DRIVERS] = {&driver_launcher, &driver_nccl,    &driver_lists,
+                                                      &driver_faces,    &driver_onepass, &driver_pipeline};
 
 const struct driver *driver_at(int i)
 {
@@ -44,7 +44,7 @@ int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint3
         p->states[i] = program_take(p, 1, d->state);
         if (!p->states[i])
             return error_nomem();
-        bool fits = d->on_device == exec_device_shared(x) && !(x->off & driver_bit(d));
+        bool fits = d->form == exec_device_form(x) && !(x->off & driver_bit(d));
         int err = !fits ? 0 : d->make(x, p, block_at, p->states[i], &can);
         if (err)
             return err;
@@ -65,4 +65,18 @@ void driver_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint
         if (p->driver->open)
             p->driver->open(x, p, block_at);
     }
+}
+
+void driver_free(weft_exec *x, struct program *p)
+{
+    for (int i = 0; i < DRIVERS; i++)
+        if (drivers[i]->free && p->states[i])
+            drivers[i]->free(x, p);
+}
+
+void driver_release(weft_exec *x)
+{
+    const struct driver *d = x->program->driver;
+    if (d && d->release)
+        d->release(x);
 }

@@ -18,12 +18,12 @@ struct driver_count {
 struct driver {
     enum driver_id id;
     const char *name;
-    const char *what; /* in a few words, for explain */
-    bool basic;       /* it drives every program, so it cannot be switched off */
-    bool agreed;      /* it drives the runs of all ranks or of none */
-    bool copies;      /* it copies messages itself, whatever their ways are */
-    bool on_device;   /* it drives execs on a device that all ranks share, and no others */
-    size_t state;     /* bytes of its own in the program, zeroed: driver_state */
+    const char *what;    /* in a few words, for explain */
+    bool basic;          /* it drives every program, so it cannot be switched off */
+    bool agreed;         /* it drives the runs of all ranks or of none */
+    bool copies;         /* it copies messages itself, whatever their ways are */
+    enum exec_form form; /* it drives execs of this form, and no others */
+    size_t state;        /* bytes of its own in the program, zeroed: driver_state */
 
     /* Asked before messages are offered. True: it drives the program best if all messages stay in place, neither eager
      * nor packed by choice. NULL: false. */
@@ -35,10 +35,25 @@ struct driver {
     int (*make)(weft_exec *x, struct program *p, const uint64_t *block_at, void *state, bool *can);
     /* It has been chosen. May be NULL. */
     void (*open)(weft_exec *x, struct program *p, const uint64_t *block_at);
+    /* Collective, after the second meeting of bind: makes what all ranks need to know of each other. Another meeting
+     * follows. NULL: there is nothing. */
+    int (*gather)(weft_exec *x, struct program *p, const uint64_t *block_at);
+    /* The program is freed. Its state may not have been made. May be NULL. */
+    void (*free)(weft_exec *x, struct program *p);
 
     void (*start)(weft_exec *x); /* begins a run; the caller then makes a pass, or calls `call` */
     /* Puts a whole run on a stream of a device, without the host in it. NULL: its runs need the host. */
     int (*enqueue)(weft_exec *x, void *stream);
+    /* Records a run on a stream that is being captured into a graph. NULL: it cannot. */
+    int (*capture)(weft_exec *x, void *stream);
+    /* The comm has failed, or a rank is gone: streams of this rank that wait for others go on, and those of graphs
+     * that are launched later. Any thread may call it. NULL: no stream waits. */
+    void (*release)(weft_exec *x);
+    /* Does a stream of this rank wait for `rank`? Any thread may call it. Drivers with `enqueue` have it. */
+    bool (*stream_waits)(weft_exec *x, int rank);
+    /* Does a stream of this rank wait in a run of a graph for ranks that have not launched theirs: *missing is one of
+     * them, and *replay the number of that run? Any thread may call it. NULL: there are no graphs. */
+    bool (*lacks)(const weft_exec *x, int *missing, uint32_t *replay);
     /* Does what can be done now, within bounds. Returns whether anything moved. `idle`: also does what would be faster
      * later, because the rank has nothing else to do. Sets program->left to 0 at the end of the run. */
     bool (*pass)(weft_exec *x, bool idle);
@@ -55,7 +70,7 @@ struct driver {
     struct driver_count (*out_count)(const weft_exec *x, const struct exec_out *out);
 };
 
-extern const struct driver driver_launcher, driver_lists, driver_faces, driver_onepass, driver_pipeline;
+extern const struct driver driver_launcher, driver_nccl, driver_lists, driver_faces, driver_onepass, driver_pipeline;
 
 const struct driver *driver_at(int i); /* row i of the table; NULL after the last */
 /* The state of a driver in the program it drives. */
@@ -75,7 +90,7 @@ static inline void *driver_room(const struct driver *d, const struct block *b)
 }
 static inline uint64_t driver_bit(const struct driver *d) /* of toggle.h */
 {
-    return UINT64_C(1) << d->id;
+    return driver_id_bit(d->id);
 }
 
 /* ---- bind ---- */
@@ -89,21 +104,13 @@ int driver_make(weft_exec *x, struct program *p, const uint64_t *block_at, uint3
 /* Chooses the program's driver, from what this rank can do and the votes of all ranks at the meeting. */
 void driver_open(weft_exec *x, struct program *p, const uint64_t *block_at, uint64_t meeting);
 
-/* ---- drivers/launcher.c ---- */
+void driver_free(weft_exec *x, struct program *p);
+void driver_release(weft_exec *x); /* `release` of the program's driver */
 
-/* After the second meeting of bind: the launcher makes the table of the work of all ranks. */
-int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at);
-void launcher_free(weft_exec *x, struct program *p);
-/* Records a run on a stream that is being captured into a graph (device/replay.h). */
-int launcher_capture(weft_exec *x, void *stream);
-/* The comm has failed, or a rank is gone: streams of this rank that wait for others go on, and those of graphs that are
- * launched later. Any thread may call it. */
-void launcher_release(weft_exec *x);
-/* Does a stream of this rank wait in a run of a graph for ranks that have not launched theirs (replay_lacks)? Any
- * thread may call it. */
-bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *replay);
-/* Does a stream of this rank wait for `rank`? Any thread may call it. */
-bool launcher_stream_waits(const weft_exec *x, int rank);
+/* ---- drivers/nccl.c ---- */
+
+/* What a run sends and receives at the same time, how often that is, and the bytes of device memory in between. */
+void nccl_figures(const weft_exec *x, uint32_t *groups, int64_t *staging);
 
 /* ---- the run ---- */
 

@@ -23,6 +23,13 @@
 #include "engine/program.h"
 #include "engine/toggle.h"
 
+/* Where the work of an exec's runs is done, the same on all ranks. */
+enum exec_form {
+    FORM_HOST,   /* by hosts. Devices may carry their share of it (device/carry.h), or their memory is mirrored */
+    FORM_SHARED, /* on one device, which all ranks share */
+    FORM_GROUPED /* on each rank's own device, which sends and receives messages: drivers/nccl.c */
+};
+
 struct weft_exec {
     struct comm_task task; /* first, so that a task is its exec; in the comm's list while a run is in flight */
     /* What each run uses is together, in few cache lines. */

@@ -115,6 +115,11 @@ static void each_side(const weft_exec *x, put_side *put, struct text *t)
         put(x, &(struct side){.peer = p->ins[i].peer, .n = p->ins[i].n, .steps = p->ins[i].steps}, t, &first);
     for (uint32_t i = 0; i < p->nouts; i++)
         put(x, &(struct side){p->outs[i].peer, true, p->outs[i].n, p->outs[i].steps, NULL}, t, &first);
+    for (uint32_t at = 0, n; at < p->grouped[0] + p->grouped[1]; at += n) {
+        bool sends = at >= p->grouped[0];
+        n = program_run(x, p->buckets + at, (sends ? p->grouped[1] : 0) + p->grouped[0] - at);
+        put(x, &(struct side){x->plan->steps[p->buckets[at]].peer, sends, n, p->buckets + at, NULL}, t, &first);
+    }
     for (uint32_t i = 0; i < p->wired.n; i++) {
         const struct wire_channel *ch = &p->wired.channels[i];
         put(x, &(struct side){ch->peer, ch->sends, ch->n, NULL, ch}, t, &first);

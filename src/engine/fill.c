@@ -288,7 +288,7 @@ static int fill_send(struct filler *f, const struct exec_out *out, uint32_t k)
     return err || !step->way->prepare ? err : step->way->prepare(f->p, step, st->bytes);
 }
 
-/* The moves between the places of a message and the message of the wire. */
+/* The moves between the places of a message and the message of the wire, or of a device that sends it. */
 static int fill_wired(struct filler *f, uint32_t s)
 {
     struct exec_step *step = &f->p->steps[s];
@@ -515,6 +515,8 @@ static int fill_channels(struct filler *f)
         for (uint32_t k = 0; k < out->n && !err; k++)
             err = fill_send(f, out, k);
     }
+    for (uint32_t i = 0; i < p->grouped[0] + p->grouped[1] && !err; i++)
+        err = fill_wired(f, p->buckets[i]);
     for (uint32_t i = 0; i < p->wired.n && !err; i++)
         for (uint32_t k = 0; k < p->wired.channels[i].n && !err; k++)
             err = fill_wired(f, p->wired.channels[i].messages[k].step);

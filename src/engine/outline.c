@@ -51,8 +51,8 @@ static void turn_deps(const weft_plan *plan, struct program *p)
     }
 }
 
-/* The channels of the messages with ranks of this host. What is done costs as much as there are messages, however many
- * ranks the comm has. */
+/* The channels of the messages with ranks of this host; FORM_GROUPED: a list of all messages instead. What is done
+ * costs as much as there are messages, however many ranks the comm has. */
 static int channels(const weft_exec *x, struct program *p)
 {
     const weft_plan *plan = x->plan;
@@ -63,8 +63,14 @@ static int channels(const weft_exec *x, struct program *p)
             return error_set(WEFT_EINVAL, "step %zu of the plan has rank %d as its peer", s, st->peer);
     }
     uint32_t nins, nouts, *spare = p->lazy; /* a queue that the run uses */
-    uint32_t recvs = program_messages(x, PLAN_RECV, false, p->buckets, spare, &nins), *sent = p->buckets + recvs;
-    uint32_t sends = program_messages(x, PLAN_SEND, false, sent, spare, &nouts);
+    enum program_peers which = exec_device_form(x) == FORM_GROUPED ? PEERS_ALL : PEERS_HERE;
+    uint32_t recvs = program_messages(x, PLAN_RECV, which, p->buckets, spare, &nins), *sent = p->buckets + recvs;
+    uint32_t sends = program_messages(x, PLAN_SEND, which, sent, spare, &nouts);
+    if (which == PEERS_ALL) {
+        p->grouped[0] = recvs;
+        p->grouped[1] = sends;
+        return 0;
+    }
     p->ins = program_take(p, nins, sizeof *p->ins);
     p->outs = program_take(p, nouts, sizeof *p->outs);
     if (!p->ins || !p->outs)
@@ -201,8 +207,9 @@ int outline_program(weft_exec *x, struct program *p)
                 return error_set(WEFT_EINVAL, "step %u of the plan is in a buffer that this rank does not hold", s);
     }
     int err = channels(x, p);
-    if (!err)
-        err = way_wire_outline(x, p);
+    if (err || exec_device_form(x) == FORM_GROUPED)
+        return err;
+    err = way_wire_outline(x, p);
     bool stay = !err && driver_prefers(x, p);
     bool eager = !(x->off & way_table_bit(&way_eager));
     if (!err && eager && (!stay || x->program != p))
@@ -223,7 +230,7 @@ void outline_free(weft_exec *x, struct program *p)
 {
     if (!p)
         return;
-    launcher_free(x, p);
+    driver_free(x, p);
     exec_device_outline_free(x, p);
     bool ours = way_wire_free(x, p);
     staging_unreserve(&x->comm->staging, &p->reserve);

@@ -61,13 +61,18 @@ static void sort_by_turn(const weft_exec *x, uint32_t *v, uint32_t *spare, uint3
             j < n && turn_of(x->comm, steps[v[j]].peer) < turn_of(x->comm, steps[spare[i]].peer) ? v[j++] : spare[i++];
 }
 
-uint32_t program_messages(const weft_exec *x, int kind, bool elsewhere, uint32_t *steps, uint32_t *spare,
+static bool has_peer(const weft_exec *x, enum program_peers which, int peer)
+{
+    return which == PEERS_ALL || transport_elsewhere(x->comm->link, peer) == (which == PEERS_ELSEWHERE);
+}
+
+uint32_t program_messages(const weft_exec *x, int kind, enum program_peers which, uint32_t *steps, uint32_t *spare,
                           uint32_t *peers)
 {
     uint32_t n = 0;
     for (uint32_t s = 0; s < x->plan->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
-        if (st->kind == kind && transport_elsewhere(x->comm->link, st->peer) == elsewhere)
+        if (st->kind == kind && has_peer(x, which, st->peer))
             steps[n++] = s;
     }
     sort_by_turn(x, steps, spare, n);

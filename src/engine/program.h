@@ -169,7 +169,13 @@ struct exec_out {
 };
 
 /* The rows of the table in driver.c, in its order. */
-enum driver_id { DRIVER_LAUNCHER, DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
+enum driver_id { DRIVER_LAUNCHER, DRIVER_NCCL, DRIVER_LISTS, DRIVER_FACES, DRIVER_ONEPASS, DRIVER_PIPELINE, DRIVERS };
+
+/* The bit of a driver among those that are switched off: toggle.h. */
+static inline uint64_t driver_id_bit(enum driver_id id)
+{
+    return UINT64_C(1) << id;
+}
 
 /* Channels with ranks on other hosts (ways/way_wire.h). */
 struct wire_channel;
@@ -196,7 +202,8 @@ struct program {
     struct exec_step *steps;
     uint32_t *next, *holds, *buckets, *first; /* first: COPY and REDUCE steps that wait for nothing */
     uint32_t *open0, *readers0;               /* what open and readers are at the start of a run */
-    struct exec_in *ins;                      /* from the next higher rank on, then from rank 0 on */
+    uint32_t grouped[2]; /* FORM_GROUPED: RECVs and SENDs. They are in buckets, by peer, and there are no channels */
+    struct exec_in *ins; /* from the next higher rank on, then from rank 0 on */
     struct exec_out *outs;
     struct exec_move *moves;
     struct exec_fold *folds;
@@ -234,10 +241,11 @@ bool program_hears(const struct program *p, int peer); /* does the peer send som
 /* Do two SENDs send the same data? */
 bool program_same_data(const weft_plan *plan, const struct plan_step *a, const struct plan_step *b);
 
-/* Fills steps[] with the SENDs or RECVs of the plan whose peers are on other hosts (`elsewhere`), or with those whose
- * peers are not, and returns their number. They are ordered by peer, and for each peer as in the plan. steps and spare
- * have room for as many entries as the plan has steps. *peers: how many peers there are. */
-uint32_t program_messages(const weft_exec *x, int kind, bool elsewhere, uint32_t *steps, uint32_t *spare,
+/* Fills steps[] with the SENDs or RECVs of the plan whose peers are on this host, on others, or anywhere, and returns
+ * their number. They are ordered by peer, and for each peer as in the plan. steps and spare have room for as many
+ * entries as the plan has steps. *peers: how many peers there are. */
+enum program_peers { PEERS_HERE, PEERS_ELSEWHERE, PEERS_ALL };
+uint32_t program_messages(const weft_exec *x, int kind, enum program_peers which, uint32_t *steps, uint32_t *spare,
                           uint32_t *peers);
 /* How many of n such steps, from the first one on, are for the same peer. n is at least 1. */
 uint32_t program_run(const weft_exec *x, const uint32_t *steps, uint32_t n);

@@ -49,7 +49,7 @@ static void link_in(weft_exec *x)
 /* The device rings no bell: as long as runs are in flight there, waits look by themselves. */
 static void link_in_device(weft_exec *x)
 {
-    x->device->polled = exec_device_shared(x) || x->carried;
+    x->device->polled = exec_device_form(x) || x->carried;
     x->comm->polled += x->device->polled;
 }
 
@@ -139,7 +139,7 @@ static void fail(struct comm_task *t)
     weft_exec *x = (weft_exec *)t;
     const char *text;
     count_some(&x->failed, 1 + x->more);
-    launcher_release(x);
+    driver_release(x);
     if (x->carried)
         carry_rest(x); /* the device may be at work in the caller's memory */
     tracer_failed(x);
@@ -505,7 +505,11 @@ static int run_between(weft_exec *x, void *stream)
 /* A run that is recorded is none that this exec has in flight: it takes place when the caller launches the graph. */
 static int capture_on(weft_exec *x, void *stream)
 {
-    if (!x->device->shared)
+    if (exec_device_form(x) == FORM_GROUPED)
+        return error_set(WEFT_EUNSUPPORTED,
+                         "weft_exec_start_on: the stream is being captured into a graph, and a death of a rank could "
+                         "not be told by a graph whose messages NCCL sends: start runs of this exec outside of graphs");
+    if (!x->program->driver->capture)
         return error_set(WEFT_EUNSUPPORTED,
                          "weft_exec_start_on: the stream is being captured into a graph, and the host carries the data "
                          "of this exec, which a graph cannot ask for: %s",
@@ -513,7 +517,7 @@ static int capture_on(weft_exec *x, void *stream)
     int err =
         x->binding ? error_set(WEFT_EBUSY, "weft_exec_start_on: the exec is being bound again") : comm_failure(x->comm);
     err = err ? err : watcher_add(x);
-    return err ? err : launcher_capture(x, stream);
+    return err ? err : x->program->driver->capture(x, stream);
 }
 
 static int start_on(weft_exec *x, void *stream, bool *captured)
@@ -531,7 +535,7 @@ static int start_on(weft_exec *x, void *stream, bool *captured)
     *captured = capturing;
     if (capturing)
         return capture_on(x, stream);
-    return x->device->shared ? queue_on(x, stream) : run_between(x, stream);
+    return x->program->driver->enqueue ? queue_on(x, stream) : run_between(x, stream);
 }
 
 int weft_exec_start_on(weft_exec *x, void *stream)
@@ -540,7 +544,7 @@ int weft_exec_start_on(weft_exec *x, void *stream)
         return error_set(WEFT_EINVAL, "weft_exec_start_on: the exec is NULL");
     struct comm_family *f = comm_enter(x->comm);
     bool captured = false;
-    int err = x->comm->in_callback && x->device && !x->device->shared
+    int err = x->comm->in_callback && x->device && !x->program->driver->enqueue
                   ? error_set(WEFT_EBUSY, "weft_exec_start_on: not inside a callback")
                   : start_on(x, stream, &captured);
     if (!err && f && !captured)
@@ -635,6 +639,8 @@ static void free_locked(weft_exec *x)
     else if (exec_in_flight(x))
         link_out(x, WEFT_EPEER);
     watcher_remove(x);
+    if (core_failed(c->group))
+        driver_release(x);
     exec_device_rest(x);
     flight_record(&c->flight, EVENT_FREED, 0, atomic_load_explicit(&x->state, memory_order_relaxed), x->task.id,
                   x->run);

@@ -48,7 +48,7 @@ static void watch_in(const weft_exec *x, struct exec_in *in, int64_t now, struct
     enum transport_fate fate = fate_of(x->comm, in->peer, in->block);
     if (fate && x->program->driver->in_waits(x, in))
         *(transport_failed(fate) ? &b->died : &b->left) = in->peer;
-    else if (!fate && !x->program->driver->on_device && has_stalled(x, in->peer, in->block, &in->watched, now))
+    else if (!fate && x->program->driver->form == FORM_HOST && has_stalled(x, in->peer, in->block, &in->watched, now))
         b->stalled = in->peer;
 }
 
@@ -61,7 +61,8 @@ static void watch_out(const weft_exec *x, struct exec_out *out, int64_t now, str
     enum transport_fate fate = fate_of(x->comm, out->peer, out->block);
     if (fate && x->program->driver->out_waits(x, out))
         *(transport_failed(fate) ? &b->died : &b->left) = out->peer;
-    else if (!fate && !x->program->driver->on_device && has_stalled(x, out->peer, out->block, &out->watched, now))
+    else if (!fate && x->program->driver->form == FORM_HOST &&
+             has_stalled(x, out->peer, out->block, &out->watched, now))
         b->stalled = out->peer;
 }
 
@@ -158,6 +159,9 @@ int watch_timeout(const weft_exec *x)
         if (!named && way_wire_waits(ch))
             names_add(&names, x->comm, ch->peer, ch->peer_run < x->run ? " (has not started)" : "");
     }
+    for (int r = 0; r < x->comm->size && p->driver->form == FORM_GROUPED; r++)
+        if (r != x->comm->rank && p->driver->rank_waits(x, r))
+            names_add(&names, x->comm, r, "");
     if (!names.n)
         return error_set(WEFT_ETIMEOUT, "time ran out: there is work of this rank's own left");
     return error_set(WEFT_ETIMEOUT, "time ran out: waiting for %s", names_text(&names));

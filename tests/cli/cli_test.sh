@@ -320,10 +320,10 @@ WEFT_MODULES=$PWD/modules run 0 info; out "modules     ucx: mpi:"; out "mpi:mpic
 # Devices: the simulation says that it is one, and what is wrong is said.
 WEFT_DEVICE=sim WEFT_SIM_DEVICES=2 WEFT_MODULES=$WEFT_BUILD_DIR run 0 info
 out "devices     sim: a simulation on the host, not a GPU (WEFT_DEVICE=sim)"; out "device 1: simulated device 1, a queue for each stream"
-out "memory shared by descriptors; no MPS"; out "engines: launcher ("
+out "memory shared by descriptors; no MPS"; out "engines: launcher ("; out "nccl (none: the simulated device has groups only with WEFT_SIM_NCCL=1)"
 WEFT_DEVICE=sim WEFT_SIM_DEVICES=2 WEFT_MODULES=$WEFT_BUILD_DIR run 0 info --json
 out '"devices": {"kind": "sim", "simulated": true, "why": null, "devices": [{"number": 0, "name": "simulated device 0,'
-out '"memory": 0, "mps": false, "sharing": ["descriptors"]}], "engines": ["launcher", "mirrors"]},'
+out '"memory": 0, "mps": false, "sharing": ["descriptors"]}], "engines": ["launcher", "mirrors"], "nccl": "the simulated device has groups only with WEFT_SIM_NCCL=1"},'
 WEFT_DEVICE=sim WEFT_SIM_DEVICES=x WEFT_MODULES=$WEFT_BUILD_DIR run 0 info; out "devices     none: memory of a CUDA device is not possible: WEFT_SIM_DEVICES=x"
 WEFT_DEVICE=rocm run 0 info; out "devices     none: WEFT_DEVICE=rocm: expected cuda or sim"
 WEFT_DEVICE=rocm run 0 info --json; out '"devices": {"kind": null, "simulated": false, "why": "WEFT_DEVICE=rocm: expected cuda or sim", "devices": [], "engines": []},'

@@ -22,12 +22,17 @@ struct side {
     weft_exec *exec;
 };
 
-static inline int device_memory(weft_comm *c, size_t bytes, float **out)
+static inline int device_memory_on(weft_comm *c, int device, size_t bytes, float **out)
 {
     void *memory = NULL;
-    int err = weft_comm_alloc(c, bytes, WEFT_MEMORY_CUDA, 0, &memory);
+    int err = weft_comm_alloc(c, bytes, WEFT_MEMORY_CUDA, device, &memory);
     *out = memory;
     return err;
+}
+
+static inline int device_memory(weft_comm *c, size_t bytes, float **out)
+{
+    return device_memory_on(c, 0, bytes, out);
 }
 
 static inline weft_view view_of(float *data, size_t count)
@@ -45,21 +50,29 @@ static inline int lower(struct side *s, weft_comm *c, const char *from, const ch
     return err ? err : weft_lower(&move, 1, weft_comm_rank(c), NULL, &s->plan);
 }
 
-static inline int open_side(struct side *s, weft_comm *c, const char *from, const char *to, const char *ways)
+/* On the device of this number. */
+static inline int open_side_on(struct side *s, weft_comm *c, int device, const char *from, const char *to,
+                               const char *ways)
 {
     weft_local in, out;
     weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
     opts.ways = ways;
     *s = (struct side){.device = NULL};
-    int err = device_open("test", WEFT_MEMORY_CUDA, 0, getenv("WEFT_MODULES"), &s->device);
+    int err = device_open("test", WEFT_MEMORY_CUDA, device, getenv("WEFT_MODULES"), &s->device);
     err = err ? err : s->device->ops->stream_open(s->device, &s->stream);
     err = err ? err : lower(s, c, from, to);
     err = err ? err : weft_layout_local(s->from, weft_comm_rank(c), &in);
     err = err ? err : weft_layout_local(s->to, weft_comm_rank(c), &out);
-    err = err ? err : device_memory(c, (size_t)in.bytes, &s->src);
-    err = err ? err : device_memory(c, (size_t)out.bytes, &s->dst);
+    err = err ? err : device_memory_on(c, device, (size_t)in.bytes, &s->src);
+    err = err ? err : device_memory_on(c, device, (size_t)out.bytes, &s->dst);
     weft_view src = view_of(s->src, (size_t)in.count), dst = view_of(s->dst, (size_t)out.count);
+    src.device = dst.device = device;
     return err ? err : weft_bind(s->plan, c, &src, &dst, &opts, &s->exec);
+}
+
+static inline int open_side(struct side *s, weft_comm *c, const char *from, const char *to, const char *ways)
+{
+    return open_side_on(s, c, 0, from, to, ways);
 }
 
 static inline void close_side(struct side *s, weft_comm *c)

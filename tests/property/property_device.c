@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <stdlib.h>
-
 #include "base/hash.h"
 #include "device/device.h"
 
 enum { ALL, SOME, FORMS };
+
+bool device_sides_by_nccl;
 
 static uint64_t drawn(const struct property_case *c, uint64_t of)
 {
@@ -19,7 +19,7 @@ static uint64_t drawn(const struct property_case *c, uint64_t of)
 
 bool device_sides_chosen(const struct property_case *c, int m, int rank, int side)
 {
-    if (drawn(c, 1) % FORMS == ALL)
+    if (device_sides_by_nccl || drawn(c, 1) % FORMS == ALL)
         return true;
     return drawn(c, 2 + (uint64_t)((rank * CASE_MOVES + m) * 2 + side)) % 2;
 }
@@ -27,7 +27,7 @@ bool device_sides_chosen(const struct property_case *c, int m, int rank, int sid
 const char *device_sides_ways(const struct property_case *c)
 {
     static const char *const ways[] = {"-launcher", "", "", "-launcher", "", "", "-launcher,-pinned", "", ""};
-    return ways[drawn(c, 0) % 9];
+    return device_sides_by_nccl ? "-launcher" : ways[drawn(c, 0) % 9];
 }
 
 static int place(struct device_sides *d, weft_comm *comm, struct device_side *s, struct trial_side *of)

@@ -16,6 +16,7 @@ struct device_sides {
     void *stream;
 };
 
+extern bool device_sides_by_nccl; /* all sides are on the device, and the launcher does nothing */
 /* Is this side of the tensor on the device? The case's seed says so: all sides, or some of them. */
 bool device_sides_chosen(const struct property_case *c, int m, int rank, int side);
 /* Allocates device memory for the chosen sides of a rank's tensors and points the views to it. */

@@ -1,6 +1,6 @@
 /* The property campaign with memory on a device: ranks that are processes, and then threads, since a process that has
  * used a GPU cannot be forked; all sides on the device, or some of them; done by the launcher, through pinned slots, or
- * mirrored on the host.
+ * mirrored on the host; and by NCCL, which the simulated device has, and a GPU with NCCL_MULTI_RANK_GPU_ENABLE=1.
  * The device is the simulated one, unless WEFT_DEVICE says otherwise. WEFT_TEST_RANKS=N runs the cases with N ranks
  * alone. */
 #define _GNU_SOURCE
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "property_device.h"
 #include "property_processes.h"
 #include "property_report.h"
@@ -95,6 +96,34 @@ static void random_cases_run_right_on_threads(void **state)
     trial_close(&engine);
 }
 
+/* Processes: threads would share a device, and a call that gives memory back waits for all streams of a device, on
+ * which NCCL's messages wait for other ranks. */
+static void random_cases_run_right_by_nccl(void **state)
+{
+    (void)state;
+    const struct device_ops *ops;
+    const char *why = "there is no device";
+    char *queues = strdup(getenv("WEFT_SIM_QUEUES"));
+    setenv("WEFT_SIM_NCCL", "1", 1);
+    setenv("WEFT_SIM_QUEUES", "0", 1);
+    if (device_find("test", WEFT_MEMORY_CUDA, getenv("WEFT_MODULES"), &ops) || !ops->group_name(true, &why)) {
+        print_message("skip: %s\n", why);
+        free(queues);
+        skip();
+    }
+    processes = device_sides_by_nccl = true;
+    int64_t n = runs_seen.cases + test_share(200, 2500);
+    report_install();
+    for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
+        one_case(i);
+    processes_close(&groups);
+    device_sides_by_nccl = false;
+    setenv("WEFT_SIM_QUEUES", queues, 1);
+    free(queues);
+    unsetenv("WEFT_SIM_NCCL");
+    assert_int_equal(report.broken, 0);
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];
@@ -107,12 +136,14 @@ int main(int argc, char **argv)
         return 2;
     }
     if (argc == 3 && argv[1][0] >= '0' && argv[1][0] <= '9') {
+        processes = device_sides_by_nccl = getenv("WEFT_SIM_NCCL"); /* the cases of that campaign */
         int code = report_range(argv, one_case);
         trial_close(&engine);
         processes_close(&groups);
         return code;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_run_right_on_processes),
+                                       cmocka_unit_test(random_cases_run_right_by_nccl),
                                        cmocka_unit_test(random_cases_run_right_on_threads)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -178,6 +178,7 @@ void processes_close(struct process_groups *s)
     for (int n = 1; n <= PROCESSES_RANKS; n++)
         processes_drop(s, n);
     worker_processes_free(s->errand, sizeof *s->errand + PROCESSES_ROOM);
+    s->errand = NULL;
 }
 
 struct worker_processes *processes_get(struct process_groups *s, int size, struct why *why)

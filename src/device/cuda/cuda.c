@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_nccl.h"
 #include "device/cuda/gate.h"
 #include "weft.h"
 
@@ -25,82 +26,7 @@ static int room;
 
 extern const struct device_ops weft_device_ops;
 
-/* ---- contexts and errors ---- */
-
-/* After these no call of the context succeeds any more. */
-static bool is_sticky(CUresult r)
-{
-    switch ((int)r) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_MPS_RPC_FAILURE:
-    case CUDA_ERROR_MPS_SERVER_NOT_READY:
-    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE: return true;
-    default: return false;
-    }
-}
-
-static int report_failed(struct cuda_device *d)
-{
-    return d->error(WEFT_ETRANSPORT, "%s", d->text);
-}
-
-int cuda_check(struct cuda_device *d, CUresult r, const char *what)
-{
-    const char *text = NULL;
-    if (!r)
-        return 0;
-    d->cu->cuGetErrorString(r, &text);
-    text = text ? text : "an unknown error";
-    if (is_sticky(r)) {
-        pthread_mutex_lock(&lock);
-        if (!atomic_load_explicit(&d->failed, memory_order_relaxed)) {
-            snprintf(
-                d->text, sizeof d->text,
-                "CUDA device %d has failed: %s (%s). No work of this process on the device can go on, and under MPS "
-                "a failure of another process does the same: restart the process",
-                d->device.number, text, what);
-            /* pairs with the load in cuda_enter: a thread that sees it sees the text */
-            atomic_store_explicit(&d->failed, true, memory_order_release);
-        }
-        pthread_mutex_unlock(&lock);
-        return report_failed(d);
-    }
-    return d->error(r == CUDA_ERROR_OUT_OF_MEMORY ? WEFT_ENOMEM : WEFT_ETRANSPORT, "CUDA device %d: %s: %s",
-                    d->device.number, what, text);
-}
-
-int cuda_enter(struct cuda_device *d, bool *pushed)
-{
-    CUcontext now = NULL;
-    *pushed = false;
-    if (atomic_load_explicit(&d->failed, memory_order_acquire))
-        return report_failed(d);
-    d->cu->cuCtxGetCurrent(&now);
-    if (now == d->context)
-        return 0;
-    int e = cuda_check(d, d->cu->cuCtxPushCurrent(d->context), "making the context current");
-    *pushed = !e;
-    return e;
-}
-
-void cuda_leave(struct cuda_device *d, bool pushed)
-{
-    CUcontext old;
-    if (pushed)
-        d->cu->cuCtxPopCurrent(&old);
-}
+/* ---- devices ---- */
 
 /* What a call does inside the context: `expr` is a CUresult. */
 #define CALL(device, what, expr)                 \
@@ -114,8 +40,6 @@ void cuda_leave(struct cuda_device *d, bool pushed)
         }                                        \
         return e;                                \
     } while (0)
-
-/* ---- devices ---- */
 
 static int count(const char **why)
 {
@@ -256,7 +180,7 @@ static int open_locked(int number, int (*error)(int code, const char *form, ...)
 
 static int open_device(int number, int (*error)(int code, const char *form, ...), struct device **out)
 {
-    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* cuda_check takes the other one */
+    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* others may look for devices meanwhile */
     struct cuda_device *d = NULL;
     pthread_mutex_lock(&opening);
     pthread_mutex_lock(&lock);
@@ -575,4 +499,11 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .meet = stream_meet,
     .copy = stream_copy,
     .launch = stream_launch,
+    .group_name = cuda_nccl_name,
+    .group_id = cuda_nccl_id,
+    .group_join = cuda_nccl_join,
+    .group_move = cuda_nccl_move,
+    .group_health = cuda_nccl_health,
+    .group_abort = cuda_nccl_abort,
+    .group_leave = cuda_nccl_leave,
 };

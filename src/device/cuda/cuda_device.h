@@ -40,7 +40,8 @@ static inline struct cuda_device *cuda_of(struct device *d)
     return (struct cuda_device *)d; /* it is the first field */
 }
 
-/* ---- cuda.c ---- */
+/* ---- cuda_context.c ----
+ * Prefix of cuda_context.c: cuda_. */
 
 /* Makes the device's context the thread's current one until cuda_leave, which restores what was there. An error if the
  * device has failed. */

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/process.h"
 #include "device/sim/sim_device.h"
+#include "device/sim/sim_group.h"
 #include "device/sim/sim_memory.h"
 #include "device/sim/sim_stream.h"
 #include "device/sim/sim_work.h"
@@ -335,6 +336,13 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .meet = meet,
     .copy = copy,
     .launch = launch,
+    .group_name = sim_group_name,
+    .group_id = sim_group_id,
+    .group_join = sim_group_join,
+    .group_move = sim_group_move,
+    .group_health = sim_group_health,
+    .group_abort = sim_group_abort,
+    .group_leave = sim_group_leave,
 };
 
 __attribute__((visibility("default"))) const struct sim_calls weft_sim_calls = {

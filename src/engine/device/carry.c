@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "device/device_queue.h"
 #include "engine/channel.h"
 #include "engine/device/exec_device.h"
 #include "engine/device/ranges.h"
+#include "engine/device/tasks.h"
 #include "engine/shape.h"
 #include "engine/ways/way_wire.h"
 #include "engine/work.h"
@@ -124,9 +124,9 @@ static bool on_host(const struct carry *c, const char *address)
     return pin_of(c, address);
 }
 
-static uint64_t for_device(const struct carry *c, const char *address)
+static uint64_t for_device(const void *carry, const char *address)
 {
-    const struct range *r = pin_of(c, address);
+    const struct range *r = pin_of(carry, address);
     return r ? r->at + (uint64_t)(address - r->from) : (uint64_t)(uintptr_t)address;
 }
 
@@ -139,17 +139,6 @@ int64_t carry_bytes(const struct carry *c)
 }
 
 /* ---- the work of steps ---- */
-
-/* A move with the addresses of its message. */
-static struct exec_move addressed(const struct exec_step *step, const struct exec_move *m)
-{
-    struct exec_move at = *m;
-    if (!at.dst)
-        at.dst = (char *)(uintptr_t)step->slot + m->offset;
-    if (!at.src)
-        at.src = step->slot + m->offset;
-    return at;
-}
 
 /* The bytes of the pieces that are contiguous on both sides, if the copy engines should copy them; otherwise 0. */
 static size_t long_pieces(const struct carry *c, const struct exec_move *m)
@@ -199,41 +188,6 @@ static int add_pieces(struct carry *c, const struct exec_move *m)
     return err;
 }
 
-static int add_move(struct carry *c, uint32_t s, const struct exec_move *m)
-{
-    int64_t size[2] = {(int64_t)weft_dtype_size(m->to), (int64_t)weft_dtype_size(m->from)}, n = m->bytes / size[0];
-    struct device_operand from = {for_device(c, m->src), m->tile ? m->tile->stride[1] : &size[1], m->from};
-    struct device_task task = {.level = s,
-                               .loops = m->tile ? m->tile->loops : 1,
-                               .n = m->tile ? m->tile->n : &n,
-                               .dst = {for_device(c, m->dst), m->tile ? m->tile->stride[0] : &size[0], m->to},
-                               .terms = &from,
-                               .nterms = 1};
-    return device_queue_add(c->queue, &task);
-}
-
-static int add_fold(struct carry *c, uint32_t s, const struct exec_fold *f)
-{
-    struct device_operand *terms = malloc((f->n + 1) * sizeof *terms);
-    if (!terms)
-        return error_nomem();
-    for (size_t k = 0; k < f->n; k++)
-        terms[k] = (struct device_operand){for_device(c, f->terms[k].data), f->terms[k].stride, f->terms[k].dtype};
-    struct device_task task = {.level = s,
-                               .loops = f->tile->loops,
-                               .n = f->tile->n,
-                               .dst = {for_device(c, f->dst), f->tile->stride[0], f->to},
-                               .terms = terms,
-                               .nterms = (uint32_t)f->n,
-                               .op = f->op,
-                               .acc = f->acc,
-                               .via = f->via,
-                               .div = f->div};
-    int err = device_queue_add(c->queue, &task);
-    free(terms);
-    return err;
-}
-
 static bool host_fold(const struct carry *c, const struct exec_fold *f)
 {
     bool host = on_host(c, f->dst);
@@ -246,6 +200,7 @@ static int add_step(struct carry *c, const struct program *p, uint32_t s)
 {
     const struct exec_step *step = &p->steps[s];
     struct carry_step *to = &c->steps[s];
+    const struct tasks tasks = {c->queue, for_device, c};
     bool host = true, pieces = true;
     int err = 0;
     to->lane = step->kind == PLAN_SEND ? LANE_OUT : LANE_IN;
@@ -255,19 +210,19 @@ static int add_step(struct carry *c, const struct program *p, uint32_t s)
         if (host_fold(c, f))
             to->lane = LANE_HOST;
         else
-            err = add_fold(c, s, f);
+            err = tasks_fold(&tasks, s, f);
         return err;
     }
     for (uint32_t k = 0; k < step->nwork; k++) {
-        struct exec_move m = addressed(step, &p->moves[step->work + k]);
+        struct exec_move m = tasks_addressed(&p->moves[step->work + k], step->slot);
         host &= on_host(c, m.dst) && on_host(c, m.src);
         pieces &= long_pieces(c, &m) >= (step->nwork == 1 ? 1 : LONG);
     }
     if (host) /* also a step that does nothing */
         to->lane = LANE_HOST;
     for (uint32_t k = 0; k < step->nwork && !host && !err; k++) {
-        struct exec_move m = addressed(step, &p->moves[step->work + k]);
-        err = pieces ? add_pieces(c, &m) : add_move(c, s, &m);
+        struct exec_move m = tasks_addressed(&p->moves[step->work + k], step->slot);
+        err = pieces ? add_pieces(c, &m) : tasks_move(&tasks, s, &m);
     }
     to->ncopies = c->ncopies - to->copy;
     return err;

@@ -65,8 +65,10 @@ static void text_devices(struct text *t)
     text_printf(t, "%s%s\n", ops->name, f.simulated ? ": a simulation on the host, not a GPU (WEFT_DEVICE=sim)" : "");
     for (int i = 0, n = ops->count(&ignored); i < n; i++)
         text_device(ops, i, t);
-    text_printf(t, "engines: %s (%s), %s (device memory is copied through host memory)\n", driver_launcher.name,
-                driver_launcher.what, MIRRORS);
+    text_printf(t, "engines: %s (%s), %s (", driver_launcher.name, driver_launcher.what, driver_nccl.name);
+    const char *group = ops->group_name(false, &ignored);
+    text_printf(t, "%s%s), %s (device memory is copied through host memory)\n",
+                group ? "" : "none: ", group ? group : ignored, MIRRORS);
 }
 
 static void json_device(const struct device_ops *ops, int number, struct text *t)
@@ -104,7 +106,13 @@ static void json_devices(struct text *t)
         text_put(t, i ? ", " : "");
         json_device(ops, i, t);
     }
-    text_printf(t, "], \"engines\": [\"%s\", \"%s\"]}\n", driver_launcher.name, MIRRORS);
+    const char *group = ops->group_name(false, &ignored);
+    text_printf(t, "], \"engines\": [\"%s\"", driver_launcher.name);
+    if (group)
+        text_printf(t, ", \"%s\"", driver_nccl.name);
+    text_printf(t, ", \"%s\"], \"nccl\": ", MIRRORS);
+    text_json(t, group ? group : ignored);
+    text_put(t, "}\n");
 }
 
 int weft_device_explain(bool json, char *buf, size_t cap, size_t *len)
@@ -137,6 +145,16 @@ void device_explain_text(const weft_exec *x, struct text *t)
         text_put(t, "shared by all ranks\n");
     else
         text_printf(t, "not shared by all ranks: %s\n", e->why);
+    if (e->group) {
+        uint32_t groups;
+        int64_t staging;
+        nccl_figures(x, &groups, &staging);
+        text_printf(
+            t, "  messages go by %s, in %" PRIu32 " group%s of a run; %" PRId64 " bytes are staged on the device\n",
+            e->joining, groups, groups == 1 ? "" : "s", staging);
+    } else if (!e->shared) {
+        text_printf(t, "  not by NCCL: %s\n", e->joining);
+    }
     if (x->carried)
         text_printf(t,
                     "  messages go through %u slots a channel of pinned host memory, and the device copies one while "
@@ -149,8 +167,8 @@ void device_explain_text(const weft_exec *x, struct text *t)
         if (bytes)
             text_printf(t, "  %s of %s: %" PRId64 " bytes, mirrored on the %s\n", i % 2 ? "destination" : "source",
                         view_tensor(x->plan, i / 2, who), bytes,
-                        e->shared ? "device, because they are in host memory"
-                                  : "host, because the device is not shared");
+                        exec_device_form(x) ? "device, because they are in host memory"
+                                            : "host, because the device is not shared");
     }
 }
 
@@ -161,8 +179,12 @@ void device_explain_json(const weft_exec *x, struct text *t)
         text_put(t, "null");
         return;
     }
-    text_printf(t, "{\"number\": %d, \"kind\": \"%s\", \"shared\": %s, \"why\": ", e->device->number,
-                e->device->ops->name, e->shared ? "true" : "false");
+    text_printf(t, "{\"number\": %d, \"kind\": \"%s\", \"group\": ", e->device->number, e->device->ops->name);
+    if (e->group)
+        text_json(t, e->joining);
+    else
+        text_put(t, "null");
+    text_printf(t, ", \"shared\": %s, \"why\": ", e->shared ? "true" : "false");
     if (e->shared)
         text_put(t, "null");
     else
@@ -174,7 +196,8 @@ void device_explain_json(const weft_exec *x, struct text *t)
         int64_t bytes = mirror_bytes(m, i / 2, i % 2);
         if (bytes)
             text_printf(t, "%s{\"tensor\": %" PRIu32 ", \"side\": \"%s\", \"bytes\": %" PRId64 ", \"on\": \"%s\"}",
-                        n++ ? ", " : "", i / 2, i % 2 ? "destination" : "source", bytes, e->shared ? "device" : "host");
+                        n++ ? ", " : "", i / 2, i % 2 ? "destination" : "source", bytes,
+                        exec_device_form(x) ? "device" : "host");
     }
     text_put(t, "]}");
 }

@@ -7,11 +7,11 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "comm/environment.h"
+#include "engine/device/joining.h"
 #include "engine/device/mirror.h"
 #include "engine/device/objects.h"
 #include "engine/device/published.h"
 #include "engine/device/symbol.h"
-#include "engine/driver.h"
 #include "engine/way.h"
 #include "transport/hosts/hosts.h"
 
@@ -65,11 +65,11 @@ static bool all_shared(const weft_exec *x, struct objects *known, struct device 
 static bool can_launch(const weft_exec *x, struct objects *known, struct device *d, const weft_view *src,
                        const weft_view *dst, char *why, size_t cap)
 {
-    const char *text = x->comm->link->hosts                    ? "the ranks are on several hosts"
-                       : x->comm->size > SYMBOL_RANKS          ? "there are too many ranks"
-                       : x->checks                             ? "messages are checked"
-                       : x->off & driver_bit(&driver_launcher) ? "the driver launcher is switched off"
-                                                               : NULL;
+    const char *text = x->comm->link->hosts                      ? "the ranks are on several hosts"
+                       : x->comm->size > SYMBOL_RANKS            ? "there are too many ranks"
+                       : x->checks                               ? "messages are checked"
+                       : x->off & driver_id_bit(DRIVER_LAUNCHER) ? "the driver launcher is switched off"
+                                                                 : NULL;
     if (text)
         snprintf(why, cap, "%s", text);
     return !text && all_shared(x, known, d, src, dst, why, cap);
@@ -81,9 +81,14 @@ static uint64_t note_of(const struct device *d, bool shares)
     return hash | (~hash & HASH_MASK) << HASH_BITS | (shares ? SHARES : 0);
 }
 
+static bool one_device(uint64_t note)
+{
+    return ((note | note >> HASH_BITS) & HASH_MASK) == HASH_MASK;
+}
+
 static bool agree(uint64_t note)
 {
-    return note & SHARES && ((note | note >> HASH_BITS) & HASH_MASK) == HASH_MASK;
+    return note & SHARES && one_device(note);
 }
 
 /* The device of the other ranks, for a rank that has host memory only. */
@@ -108,17 +113,23 @@ static int find_device(uint64_t hash, struct device **out)
                      "make it visible to this rank, too");
 }
 
-static int set_up(weft_exec *x, struct device *d, bool shared, const char *why)
+static int set_up(weft_exec *x, struct device *d, bool shared, struct device_group *group, const char *why,
+                  const char *joining)
 {
     x->device = calloc(1, sizeof *x->device);
     if (!x->device) {
+        if (group) {
+            d->ops->group_abort(group);
+            d->ops->group_leave(group);
+        }
         d->ops->close(d);
         return error_nomem();
     }
-    *x->device = (struct exec_device){.device = d, .shared = shared};
+    *x->device = (struct exec_device){.device = d, .shared = shared, .group = group};
     snprintf(x->device->why, sizeof x->device->why, "%s", shared ? "" : why);
+    snprintf(x->device->joining, sizeof x->device->joining, "%s", joining);
     int err = 0;
-    if (shared || x->carried) {
+    if (shared || group || x->carried) {
         size_t scratch = ((size_t)x->plan->scratch + 255) / 256 * 256;
         x->device->scratch = d->ops->alloc(d, scratch + NEAR_BYTES);
         x->device->near = (char *)x->device->scratch + scratch;
@@ -164,6 +175,7 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
         err = check_owner(x->plan, d, src, dst);
     struct objects known = {0}; /* allocations of this rank */
     char why[sizeof x->device->why] = "";
+    char joining[sizeof x->device->joining] = "";
     bool can = !err && d && can_launch(x, &known, d, src, dst, why, sizeof why);
     struct core_vote vote = {.call = COMM_BIND,
                              .digest = x->plan->digest,
@@ -183,14 +195,19 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     *chosen = true;
     uint64_t note = core_tally(x->comm->group, meeting).note;
     bool shared = agree(note);
-    x->carried = !shared && note & CARRIES;
+    struct device_group *group = NULL;
+    if (!shared)
+        err = joining_all(x, d, one_device(note), deadline_ns, &group, joining, sizeof joining);
+    x->carried = !shared && !group && note & CARRIES;
     if (!*why)
         snprintf(why, sizeof why, "%s",
                  note & SHARES ? "the ranks have memory on several devices" : "another rank cannot share its memory");
-    if (shared && !d)
+    if (!err && shared && !d)
         err = find_device(note & HASH_MASK, &d);
     if (!err && d)
-        err = set_up(x, d, shared, why);
+        err = set_up(x, d, shared, group, why, joining);
+    else if (d)
+        d->ops->close(d);
     if (!err && shared)
         x->device->known = known;
     else
@@ -209,6 +226,8 @@ void exec_device_close(weft_exec *x)
     for (int i = 0; i < CARRY_LANES; i++)
         if (e->lanes[i])
             ops->stream_close(e->device, e->lanes[i]);
+    if (e->group)
+        ops->group_leave(e->group);
     if (e->scratch)
         ops->free(e->device, e->scratch);
     objects_free(&e->known);
@@ -257,9 +276,10 @@ int exec_device_outline(weft_exec *x, struct program *p, const weft_view **src, 
     p->carries = x->carried;
     if (p->carries)
         return 0;
-    struct mirror_memory memory = e->shared ? (struct mirror_memory){device_alloc, device_free, e->device}
-                                            : (struct mirror_memory){host_alloc, host_free, x->comm};
-    int err = mirror_make(x->plan, e->device, e->shared, *src, *dst, &memory, &p->device->mirror);
+    bool hosted = exec_device_form(x) != FORM_HOST;
+    struct mirror_memory memory = hosted ? (struct mirror_memory){device_alloc, device_free, e->device}
+                                         : (struct mirror_memory){host_alloc, host_free, x->comm};
+    int err = mirror_make(x->plan, e->device, hosted, *src, *dst, &memory, &p->device->mirror);
     if (!err && p->device->mirror)
         mirror_views(p->device->mirror, src, dst);
     return err;
@@ -328,7 +348,7 @@ int exec_device_fill(weft_exec *x, struct program *p, const weft_view *src, cons
 
 static struct mirror *staged_mirror(const weft_exec *x)
 {
-    return x->device && !x->device->shared ? x->program->device->mirror : NULL;
+    return x->device && exec_device_form(x) == FORM_HOST ? x->program->device->mirror : NULL;
 }
 
 int exec_device_stream(weft_exec *x, void **out)
@@ -368,8 +388,6 @@ void exec_device_rest(weft_exec *x)
     struct error_text kept;
     if (!x->device)
         return;
-    if (core_failed(x->comm->group))
-        launcher_release(x);
     carry_rest(x);
     carry_unpin(x->program->carry);
     error_keep(&kept);

@@ -1,9 +1,12 @@
 /* Execs with memory on devices. At bind the ranks find out whether some view of any rank is on a device. If none is,
- * the exec is an ordinary one. Otherwise they choose one of three forms, the same on all ranks:
+ * the exec is an ordinary one. Otherwise they choose one of four forms, the same on all ranks:
  *
  *   shared     All device memory of all ranks is on one device, all ranks are on one host, and each rank can share its
  *              memory with the others. Then one rank, the launcher, starts kernels that do the work of all ranks
  *              (drivers/launcher.c). Host memory is mirrored on the device.
+ *   grouped    All ranks have memory on devices, which are not all the same, and each can join a group of NCCL. Then
+ *              each rank's device does the work of its steps, and sends and receives messages (drivers/nccl.c). Host
+ *              memory is mirrored on the device.
  *   carried    Otherwise messages go through slots of pinned host memory, and each rank's own device packs and unpacks
  *              them, one message beside the other (carry.h, ways/pinned.c).
  *   mirrored   Where messages are checked, or the way `pinned` is switched off, device memory is mirrored on the host,
@@ -13,12 +16,13 @@
  * one process to another costs more than most runs take. No kernel ever waits for a peer.
  *
  *   sites.c      where a rank's views are
- *   carry.c      the device does the work of one rank's steps
+ *   carry.c      the device does the work of one rank's steps; tasks.c moves and folds as work of a device
  *   ranges.c     which bytes views cover; objects.c which allocations they are in
  *   mirror.c     mirrors, and the copies into and out of them
  *   symbol.h     addresses that mean the same on all ranks
  *   published.c  what a rank shows the launcher: its allocations and its work
  *   watcher.c    a thread that looks after runs on streams of the caller
+ *   joining.c    ranks join a group
  *   levels.c     the launcher makes one table of the work of all ranks, in the order that the plans ask for */
 #ifndef WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
 #define WEFT_ENGINE_DEVICE_EXEC_DEVICE_H
@@ -31,8 +35,10 @@
 /* Of an exec. */
 struct exec_device {
     struct device *device;
-    bool shared;              /* the form: all ranks share the device */
-    char why[VIEW_NAME + 64]; /* not shared: the reason, as far as this rank knows it */
+    bool shared;                /* the form: all ranks share the device */
+    struct device_group *group; /* the form grouped; otherwise NULL */
+    char why[VIEW_NAME + 64];   /* not shared: the reason, as far as this rank knows it */
+    char joining[256];          /* grouped: what the group is made by; otherwise why there is none */
     void *stream; /* of runs that no stream of the caller orders: exec_device_stream; NULL: none was needed yet */
     void *lanes[CARRY_LANES]; /* carried: streams for the work of steps */
     void *scratch;            /* unless mirrored: the plan's scratch memory, on the device */
@@ -64,6 +70,11 @@ struct program_device {
 static inline bool exec_device_shared(const weft_exec *x)
 {
     return x->device && x->device->shared;
+}
+
+static inline enum exec_form exec_device_form(const weft_exec *x)
+{
+    return exec_device_shared(x) ? FORM_SHARED : x->device && x->device->group ? FORM_GROUPED : FORM_HOST;
 }
 
 /* Collective: a rank has views on a device. Chooses the form and opens what it needs. x->device stays NULL if this rank

@@ -28,12 +28,12 @@ static bool running;
 static unsigned forks; /* forks_count() when the thread was started: a child has none */
 
 /* A rank for which the stream waits and that is gone; -1: there is none. */
-static int lost_rank(const weft_exec *x)
+static int lost_rank(weft_exec *x)
 {
     const weft_comm *c = x->comm;
     for (int r = 0; r < c->size; r++)
-        if (r != c->rank && launcher_stream_waits(x, r) && c->transport->gone(c->link, r) &&
-            launcher_stream_waits(x, r)) /* twice: it may have come before it went */
+        if (r != c->rank && x->program->driver->stream_waits(x, r) && c->transport->gone(c->link, r) &&
+            x->program->driver->stream_waits(x, r)) /* twice: it may have come before it went */
             return r;
     return -1;
 }
@@ -59,7 +59,9 @@ static void check_graphs(struct watched *w)
     const weft_comm *c = w->x->comm;
     int missing;
     uint32_t replay;
-    bool lacks = launcher_lacks(w->x, &missing, &replay);
+    if (!w->x->program->driver->lacks)
+        return;
+    bool lacks = w->x->program->driver->lacks(w->x, &missing, &replay);
     int64_t now = core_now();
     if (!lacks || replay != w->replay || !w->since)
         w->since = lacks ? now : 0;
@@ -92,7 +94,7 @@ static void look(struct watched *w)
         check_graphs(w);
     /* `done` may say nothing any more: another rank may have released its streams. */
     if (core_failed(c->group))
-        launcher_release(x);
+        driver_release(x);
 }
 
 static void *watch(void *arg)

@@ -23,7 +23,7 @@
  * work of run r + 1 begins when all ranks' streams have come to it, behind their wait for `done`.
  *
  * A rank that dies leaves streams waiting. A failure of the comm releases them: a rank that knows of it writes the
- * words (launcher_release), and the comm's failure is what the next call returns. That is why the words are in host
+ * words (release), and the comm's failure is what the next call returns. That is why the words are in host
  * memory: what is written to a device goes through a stream, which may wait behind the very wait that it is to end. */
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +130,7 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     return err;
 }
 
-int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at)
+static int gather(weft_exec *x, struct program *p, const uint64_t *block_at)
 {
     struct launcher *l = p->state;
     weft_comm *c = x->comm;
@@ -165,10 +165,10 @@ int launcher_gather(weft_exec *x, struct program *p, const uint64_t *block_at)
     return err;
 }
 
-void launcher_free(weft_exec *x, struct program *p)
+static void free_all(weft_exec *x, struct program *p)
 {
     struct launcher *l = driver_state_of(p, &driver_launcher);
-    if (!l || !exec_device_shared(x))
+    if (!exec_device_shared(x))
         return;
     struct device *d = x->device->device;
     if (l->at)
@@ -347,7 +347,7 @@ static bool pass(weft_exec *x, bool idle)
 {
     struct launcher *l = driver_state(x);
     (void)idle;
-    if (core_failed(x->comm->group)) /* then the word says nothing: launcher_release */
+    if (core_failed(x->comm->group)) /* then the word says nothing: release */
         return false;
     if (!x->on_stream && l->went != x->run && may_go_on(x) && go_on(x)) {
         fail_comm(x);
@@ -410,7 +410,7 @@ static struct driver_count out_count(const weft_exec *x, const struct exec_out *
 
 /* ---- graphs, and calls of other threads ---- */
 
-int launcher_capture(weft_exec *x, void *stream)
+static int capture(weft_exec *x, void *stream)
 {
     struct launcher *l = driver_state(x);
     const char *why = replay_refusal(&l->replay, x);
@@ -426,7 +426,7 @@ static uint64_t last_run(const weft_exec *x)
     return atomic_load_explicit(&x->block->started, memory_order_acquire);
 }
 
-bool launcher_stream_waits(const weft_exec *x, int rank)
+static bool stream_waits(weft_exec *x, int rank)
 {
     const struct launcher *l = driver_state(x);
     uint64_t run = last_run(x);
@@ -434,17 +434,15 @@ bool launcher_stream_waits(const weft_exec *x, int rank)
            (!reached(&l->words[LAUNCHER].done, run) && (rank == LAUNCHER || !reached(&l->words[rank].arrived, run)));
 }
 
-bool launcher_lacks(const weft_exec *x, int *missing, uint32_t *replay)
+static bool lacks(const weft_exec *x, int *missing, uint32_t *replay)
 {
     const struct launcher *l = driver_state(x);
     return replay_lacks(&l->replay, x, missing, replay);
 }
 
-void launcher_release(weft_exec *x)
+static void release(weft_exec *x)
 {
-    struct launcher *l = x->program->state;
-    if (!exec_device_shared(x) || !l)
-        return;
+    struct launcher *l = driver_state(x);
     uint64_t run = last_run(x);
     /* Release: what is behind the waits sees no more than it would have seen. */
     for (int r = 0; r < x->comm->size && x->comm->rank == LAUNCHER; r++)
@@ -459,12 +457,18 @@ const struct driver driver_launcher = {
     .what = "kernels of one rank do the work of all ranks on the device",
     .agreed = true,
     .copies = true,
-    .on_device = true,
+    .form = FORM_SHARED,
     .state = sizeof(struct launcher),
     .room = room,
     .make = make,
+    .gather = gather,
+    .free = free_all,
     .start = start,
     .enqueue = enqueue,
+    .capture = capture,
+    .release = release,
+    .stream_waits = stream_waits,
+    .lacks = lacks,
     .pass = pass,
     .in_waits = in_waits,
     .out_waits = out_waits,

@@ -52,8 +52,8 @@ int way_wire_outline(weft_exec *x, struct program *p)
     if (!x->comm->link->hosts)
         return 0;
     uint32_t nins, nouts, *steps = p->urgent, *spare = p->lazy; /* queues that the run uses */
-    uint32_t recvs = program_messages(x, PLAN_RECV, true, steps, spare, &nins);
-    uint32_t sends = program_messages(x, PLAN_SEND, true, steps + recvs, spare, &nouts);
+    uint32_t recvs = program_messages(x, PLAN_RECV, PEERS_ELSEWHERE, steps, spare, &nins);
+    uint32_t sends = program_messages(x, PLAN_SEND, PEERS_ELSEWHERE, steps + recvs, spare, &nouts);
     p->wired.channels = program_take(p, nins + nouts, sizeof *p->wired.channels);
     if (!p->wired.channels)
         return error_nomem();

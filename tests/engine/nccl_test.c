@@ -1,0 +1,403 @@
+/* Execs whose ranks have memory on several devices, and join a group: the driver nccl, on simulated devices with
+ * WEFT_SIM_NCCL=1. Rank r has device r. Pairs of layouts give the bits of the same pair in host memory, in runs that
+ * the host orders and in runs on streams; when there is no group; other buffers; a device that fails, and a rank that
+ * dies. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "device_side.h"
+#include "support/clock.h"
+#include "support/hosts_meet.h"
+#include "support/json_syntax.h"
+#include "support/ranks.h"
+#include "support/simulated.h"
+#include "support/suite.h"
+
+enum { RANKS = 4, RUNS = 20 };
+
+/* Runs the test at a place with threads of this process; a wire needs a folder to meet in. */
+static void on(const char *place, void (*body)(struct ranks_rank *), void *arg)
+{
+    const char *before = ranks_on;
+    bool wide = !strcmp(place, "tcp");
+    ranks_on = place;
+    if (wide)
+        assert_int_equal(hosts_setup(NULL), 0);
+    ranks_run(RANKS, NULL, body, arg, NULL);
+    if (wide)
+        hosts_teardown(NULL);
+    ranks_on = before;
+}
+
+/* With TSan the address space has no room for the files of several rank threads. */
+static const char *const places[] = {
+    "threads",
+#if !defined(__SANITIZE_THREAD__)
+    "shm",
+    "tcp",
+#endif
+};
+
+static bool explains(weft_exec *x, const char *text)
+{
+    char buf[8192];
+    size_t len;
+    return !weft_exec_explain(x, false, buf, sizeof buf, &len) && strstr(buf, text);
+}
+
+static bool explains_json(weft_exec *x, const char *text)
+{
+    char buf[8192];
+    size_t len;
+    return !weft_exec_explain(x, true, buf, sizeof buf, &len) && json_is_valid(buf) && strstr(buf, text);
+}
+
+/* ---- pairs of layouts ---- */
+
+static const struct {
+    const char *from, *to, *algorithm;
+    bool partial; /* a rank has no elements of one side, so that it may have none on a device */
+} pairs[] = {
+    {ROWS, SHIFT, NULL, false},
+    {"f32[32/x,48] @x4", "bf16[32,48/x] @x4", NULL, false},
+    {"f32[8,40] @x4 +sum(x)", "f32[8,40] @x4", NULL, false},
+    {"f32[64,40] @x4 +sum(x)", "f32[64,40] @x4", "ring", false},
+    {"bf16[33,7] @x4 +max(x)", "f32[33/x,7] @x4", NULL, false},
+    {"f64[6,4,10/x] @x4", "f64[6/x,4,10] @x4", NULL, false},
+    {"f32[64/x] @x4", "f32[64] @x4", "ring", false},
+    {"f32[9/x] @x4", "f32[9] @x4", "ring2", false},
+    {"i32[17] @x1=2", "i64[17] @x4", NULL, true},
+    {"f32[64,64/x] @x4", "f32[64,64] @x2=3,0", NULL, true},
+    {"f32[33/x] @x4", "f32[33/x~1] @x4", NULL, false},
+    {"f16[5,0] @x4", "f16[5,0] @x4", NULL, true},
+};
+
+struct where {
+    weft_local local;
+    char *host;
+    void *device;
+    weft_view view;
+};
+
+static int place_side(struct where *w, const struct ranks_rank *r, const weft_layout *layout, bool placed)
+{
+    int err = weft_layout_local(layout, r->rank, &w->local);
+    size_t bytes = (size_t)w->local.bytes;
+    w->host = calloc(bytes + 1, 1);
+    for (size_t i = 0; i < bytes; i++) /* small numbers in every dtype */
+        w->host[i] = (char)(i % 4 == 3 ? 0x3f : (i * 7 + (size_t)r->rank) % 64);
+    w->view = (weft_view)WEFT_VIEW(w->host, bytes);
+    if (err || !placed)
+        return err;
+    err = weft_comm_alloc(r->comm, bytes + 1, WEFT_MEMORY_CUDA, r->rank, &w->device);
+    w->view.data = w->device;
+    w->view.memory = WEFT_MEMORY_CUDA;
+    w->view.device = r->rank;
+    return err;
+}
+
+static int move_side(struct side *s, const struct where *w, bool up)
+{
+    if (!w->device || !w->local.bytes)
+        return 0;
+    int err =
+        up ? copy(s, w->device, w->host, (size_t)w->local.bytes) : copy(s, w->host, w->device, (size_t)w->local.bytes);
+    return err ? err : sync_side(s);
+}
+
+/* Which sides are on the device: both of each rank, or one of each. */
+static bool is_placed(int mix, int rank, int side)
+{
+    return mix == 0 || (rank + side) % 2;
+}
+
+static int run_some(struct side *s, bool streams)
+{
+    int err = 0;
+    for (int run = 0; run < 3 && !err; run++)
+        err = streams ? weft_exec_start_on(s->exec, s->stream) : weft_exec_run(s->exec);
+    return err || !streams ? err : weft_exec_wait(s->exec, WEFT_DEADLINE);
+}
+
+/* mix < 0: in host memory; *want gets the result. */
+static void one_pair(struct ranks_rank *r, int pair, int mix, struct where *want)
+{
+    struct side s = {.device = NULL};
+    struct where sides[2] = {{.host = NULL}};
+    weft_lower_opts how = WEFT_LOWER_OPTS_INIT;
+    how.algorithm = pairs[pair].algorithm;
+    how.bucket = mix == 1 ? 64 : 0;
+    RANKS_OK(r, device_open("test", WEFT_MEMORY_CUDA, r->rank, getenv("WEFT_MODULES"), &s.device));
+    RANKS_OK(r, s.device->ops->stream_open(s.device, &s.stream));
+    RANKS_OK(r, weft_layout_parse(pairs[pair].from, &s.from));
+    RANKS_OK(r, weft_layout_parse(pairs[pair].to, &s.to));
+    weft_move move = {.src = s.from, .dst = s.to};
+    RANKS_OK(r, weft_lower(&move, 1, r->rank, &how, &s.plan));
+    RANKS_OK(r, place_side(&sides[0], r, s.from, mix >= 0 && is_placed(mix, r->rank, 0)));
+    RANKS_OK(r, place_side(&sides[1], r, s.to, mix >= 0 && is_placed(mix, r->rank, 1)));
+    RANKS_OK(r, weft_bind(s.plan, r->comm, &sides[0].view, &sides[1].view, NULL, &s.exec));
+    if (mix >= 0 && !pairs[pair].partial) {
+        RANKS_CHECK(r, explains(s.exec, "driver nccl: "));
+        RANKS_CHECK(r, explains(s.exec, "messages go by a simulation of NCCL"));
+        RANKS_CHECK(r, explains_json(s.exec, "\"group\": \"a simulation of NCCL\", \"shared\": false"));
+    }
+    RANKS_OK(r, move_side(&s, &sides[0], true));
+    RANKS_OK(r, move_side(&s, &sides[1], true)); /* ghosts beyond the ends stay as they are */
+    RANKS_OK(r, run_some(&s, mix == 0 && pair % 2));
+    RANKS_OK(r, move_side(&s, &sides[1], false));
+    if (mix >= 0)
+        RANKS_CHECK(r, !memcmp(sides[1].host, want->host, (size_t)want->local.bytes));
+    else
+        *want = sides[1];
+    weft_exec_close(s.exec);
+    s.exec = NULL;
+    for (int side = 0; side < 2; side++) {
+        weft_comm_free(r->comm, sides[side].device);
+        if (mix >= 0 || side == 0)
+            free(sides[side].host);
+    }
+    close_side(&s, r->comm);
+}
+
+static void all_pairs(struct ranks_rank *r)
+{
+    for (int pair = 0; pair < (int)(sizeof pairs / sizeof *pairs); pair++) {
+        struct where expected = {.host = NULL};
+        for (int mix = -1; mix < 2 && !r->failed[0]; mix++)
+            one_pair(r, pair, mix, &expected);
+        free(expected.host);
+        if (r->failed[0])
+            return;
+    }
+    struct device *d;
+    struct sim_use use;
+    RANKS_OK(r, device_open("test", WEFT_MEMORY_CUDA, r->rank, getenv("WEFT_MODULES"), &d));
+    simulated_calls()->use(d, &use);
+    RANKS_CHECK(r, !use.allocations && !use.maps && !use.pins && !use.streams);
+    d->ops->close(d);
+}
+
+static void pairs_give_the_bits_of_host_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        on(places[i], all_pairs, NULL);
+}
+
+/* ---- streams ---- */
+
+/* What is in the stream before a run is in its data, and what is behind sees its result, without a wait of the host. */
+static void run_in_stream_order(struct ranks_rank *r)
+{
+    struct side s;
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, ROWS, SHIFT, ""));
+    float(*in)[COUNT] = pinned(&s, RUNS * sizeof *in), (*out)[COUNT] = pinned(&s, RUNS * sizeof *out);
+    RANKS_CHECK(r, in && out);
+    for (int run = 0; run < RUNS; run++)
+        for (int i = 0; i < COUNT; i++)
+            in[run][i] = (float)(10000 * run + 1000 * r->rank + i);
+    for (int run = 0; run < RUNS; run++) {
+        RANKS_OK(r, copy(&s, s.src, in[run], sizeof in[run]));
+        RANKS_OK(r, weft_exec_start_on(s.exec, s.stream));
+        RANKS_OK(r, copy(&s, out[run], s.dst, sizeof out[run]));
+    }
+    RANKS_OK(r, sync_side(&s));
+    RANKS_OK(r, weft_exec_wait(s.exec, WEFT_DEADLINE));
+    int from = (r->rank + RANKS - 1) % RANKS;
+    for (int run = 0; run < RUNS; run++)
+        for (int i = 0; i < COUNT; i++)
+            RANKS_CHECK(r, out[run][i] == (float)(10000 * run + 1000 * from + i));
+    weft_exec_info info = WEFT_EXEC_INFO_INIT;
+    RANKS_OK(r, weft_exec_stats(s.exec, &info));
+    RANKS_CHECK(r, info.runs == RUNS);
+    unpinned(&s, in);
+    unpinned(&s, out);
+    close_side(&s, r->comm);
+}
+
+static void runs_keep_the_order_of_a_stream(void **state)
+{
+    (void)state;
+    on("threads", run_in_stream_order, NULL);
+}
+
+static void refuse_a_graph(struct ranks_rank *r)
+{
+    struct side s;
+    void *graph;
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, ROWS, SHIFT, ""));
+    RANKS_OK(r, simulated_calls()->capture_begin(s.device, s.stream));
+    RANKS_CHECK(r, weft_exec_start_on(s.exec, s.stream) == WEFT_EUNSUPPORTED && strstr(weft_errmsg(), "NCCL"));
+    RANKS_OK(r, simulated_calls()->capture_end(s.device, s.stream, &graph));
+    simulated_calls()->graph_free(s.device, graph);
+    RANKS_OK(r, weft_exec_run(s.exec));
+    close_side(&s, r->comm);
+}
+
+static void a_graph_is_refused(void **state)
+{
+    (void)state;
+    on("threads", refuse_a_graph, NULL);
+}
+
+/* ---- no group ---- */
+
+/* What one rank lacks decides for all. */
+static void look_at_forms(struct ranks_rank *r)
+{
+    struct side s;
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, ROWS, SHIFT, r->rank == 2 ? "-nccl" : ""));
+    RANKS_CHECK(r, explains(s.exec, "messages go through 4 slots a channel of pinned host memory"));
+    RANKS_CHECK(r, explains(s.exec, r->rank == 2 ? "not by NCCL: the driver nccl is switched off\n"
+                                                 : "not by NCCL: another rank cannot join a group\n"));
+    RANKS_CHECK(r, explains_json(s.exec, "\"group\": null, \"shared\": false"));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    close_side(&s, r->comm);
+
+    weft_bind_opts opts = WEFT_BIND_OPTS_INIT;
+    float host[COUNT] = {0};
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, ROWS, SHIFT, ""));
+    RANKS_CHECK(r, explains(s.exec, "driver nccl: "));
+    weft_exec_close(s.exec);
+    weft_view src = view_of(s.src, COUNT), dst = view_of(s.dst, COUNT);
+    src.device = dst.device = r->rank;
+    if (r->rank == 1)
+        src = dst = (weft_view)WEFT_VIEW(host, sizeof host);
+    opts.ways = "";
+    int err = weft_bind(s.plan, r->comm, &src, &dst, &opts, &s.exec);
+    RANKS_CHECK(r, err == WEFT_EINVAL); /* source and destination of rank 1 overlap: no rank has an exec */
+    s.exec = NULL;
+    float other[COUNT] = {0};
+    if (r->rank == 1)
+        dst = (weft_view)WEFT_VIEW(other, sizeof other);
+    RANKS_OK(r, weft_bind(s.plan, r->comm, &src, &dst, &opts, &s.exec));
+    RANKS_CHECK(r, !explains(s.exec, "driver nccl: "));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    close_side(&s, r->comm);
+}
+
+static void a_rank_that_cannot_join_decides_for_all(void **state)
+{
+    (void)state;
+    on("threads", look_at_forms, NULL);
+}
+
+/* ---- other buffers ---- */
+
+static void run_rebound(struct ranks_rank *r)
+{
+    struct side s;
+    float host[COUNT], *other;
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, ROWS, SHIFT, ""));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    RANKS_OK(r, device_memory_on(r->comm, r->rank, sizeof host, &other));
+    weft_view src = view_of(other, COUNT), dst = view_of(s.dst, COUNT);
+    src.device = dst.device = r->rank;
+    for (int i = 0; i < COUNT; i++)
+        host[i] = (float)(1000 * r->rank + i);
+    RANKS_OK(r, copy(&s, other, host, sizeof host));
+    RANKS_OK(r, sync_side(&s));
+    RANKS_OK(r, weft_exec_rebind(s.exec, &src, &dst));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    RANKS_OK(r, copy(&s, host, s.dst, sizeof host));
+    RANKS_OK(r, sync_side(&s));
+    int from = (r->rank + RANKS - 1) % RANKS;
+    for (int i = 0; i < COUNT; i++)
+        RANKS_CHECK(r, host[i] == (float)(1000 * from + i));
+    float *mine = s.src;
+    s.src = other;
+    weft_comm_free(r->comm, mine);
+    close_side(&s, r->comm);
+}
+
+static void an_exec_is_bound_to_other_buffers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        on(places[i], run_rebound, NULL);
+}
+
+/* ---- failures ---- */
+
+/* The device of each rank fails at the same launch; the text is that of the first. */
+static void fail_in_runs(struct ranks_rank *r)
+{
+    struct side s;
+    int err = 0;
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, "f32[32/x,32] @x4", "f32[32,32/x] @x4", ""));
+    int64_t begin = clock_now();
+    for (int run = 0; run < RUNS && !err; run++)
+        err = weft_exec_run(s.exec);
+    RANKS_CHECK(r, clock_now() - begin < 5 * SECOND);
+    RANKS_CHECK(r, err == WEFT_ETRANSPORT && strstr(weft_errmsg(), "has failed: launch 4 failed"));
+    close_side(&s, r->comm);
+}
+
+static void a_device_that_fails_ends_a_run(void **state)
+{
+    (void)state;
+    simulated_set("WEFT_SIM_FAIL", "4");
+    on("threads", fail_in_runs, NULL);
+    simulated_set("WEFT_SIM_FAIL", NULL);
+}
+
+/* Rank 2 dies; the others wait for it in weft, or in their streams. */
+static void lose_a_rank(struct ranks_rank *r)
+{
+    struct side s;
+    struct sim_use use;
+    bool streams = *(const bool *)r->arg;
+    RANKS_OK(r, open_side_on(&s, r->comm, r->rank, ROWS, SHIFT, ""));
+    for (int run = 0; run < 2; run++)
+        RANKS_OK(r, weft_exec_run(s.exec));
+    RANKS_OK(r, weft_comm_barrier(r->comm, WEFT_DEADLINE));
+    if (r->rank == 2)
+        kill(getpid(), SIGKILL);
+    int64_t begin = clock_now();
+    int err = 0;
+    while (!err && clock_now() - begin < 20 * SECOND) {
+        err = streams ? weft_exec_start_on(s.exec, s.stream) : weft_exec_run(s.exec);
+        if (!err && streams)
+            sync_side(&s);
+    }
+    RANKS_CHECK(r, err == WEFT_EPEER && strstr(weft_errmsg(), "rank 2"));
+    struct device *d = s.device;
+    RANKS_OK(r, device_open("test", WEFT_MEMORY_CUDA, r->rank, getenv("WEFT_MODULES"), &d));
+    close_side(&s, r->comm);
+    simulated_calls()->use(d, &use);
+    RANKS_CHECK(r, !use.allocations && !use.maps && !use.pins && !use.streams);
+    d->ops->close(d);
+}
+
+static void a_death_is_named_and_releases_streams(void **state)
+{
+    (void)state;
+    const char *before = ranks_on;
+    ranks_on = "shm";
+    ranks_forked = true;
+    for (int i = 0; i < 4; i++) {
+        bool streams = i % 2;
+        ranks_run_but(RANKS, NULL, lose_a_rank, &streams, 2);
+    }
+    ranks_on = before;
+    ranks_forked = false;
+}
+
+int main(int argc, char **argv)
+{
+    setenv("WEFT_DEVICE", "sim", 1);
+    setenv("WEFT_SIM_NCCL", "1", 1);
+    setenv("WEFT_SIM_DEVICES", "4", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pairs_give_the_bits_of_host_memory),
+        cmocka_unit_test(runs_keep_the_order_of_a_stream),
+        cmocka_unit_test(a_graph_is_refused),
+        cmocka_unit_test(a_rank_that_cannot_join_decides_for_all),
+        cmocka_unit_test(an_exec_is_bound_to_other_buffers),
+        cmocka_unit_test(a_device_that_fails_ends_a_run),
+        cmocka_unit_test(a_death_is_named_and_releases_streams),
+    };
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
