@@ -8,6 +8,7 @@
 #   GPU_SHARE    random cases of a step, percent of 1,000; 10
 #   GPU_KILLS    ranks that are killed in each way of sharing the GPU: idle, in mid-run, awaited in a stream; 9
 #   GPU_PYTHON   a Python with PyTorch (and CuPy, JAX); python3
+#   WEFT_NCCL    the file of an NCCL of version 2.30 or later, for ranks that share the GPU by MPS; otherwise this is left out
 #   WEFT_DEVICE  sim: the same on the simulated device, to try the script; and what gpu.sh reads
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -71,6 +72,22 @@ cases()
     done
 }
 
+# by_nccl HOW: the driver nccl.
+by_nccl()
+{
+    local how=$1 name
+    if [ -z "${WEFT_NCCL:-}" ]; then
+        left_out "$how: NCCL" "WEFT_NCCL names no NCCL that takes several ranks on a GPU (2.30)"
+        return
+    fi
+    for name in pairs_give_the_bits_of_host_memory runs_keep_the_order_of_a_stream a_rank_that_cannot_join_decides_for_all \
+        an_exec_is_bound_to_other_buffers a_death_is_named_and_releases_streams; do
+        try "$how: NCCL: $name" env NCCL_MULTI_RANK_GPU_ENABLE=1 "$tree/tests/nccl_test" "$name"
+    done
+    try "$how: NCCL: random cases" env NCCL_MULTI_RANK_GPU_ENABLE=1 WEFT_TEST_SHARE="$share" \
+        "$tree/tests/property_device_test" random_cases_run_right_by_nccl
+}
+
 # execs HOW PLACE...: each test of the execs and of the windows at each place.
 execs()
 {
@@ -122,6 +139,7 @@ under_mps()
         execs MPS shm:processes
         cases MPS
         kills MPS
+        by_nccl MPS
         [ -z "$torch" ] || try "MPS: Python: frameworks" "$python" tests/python/gpu_torch.py --quick
         mps_off
     fi
@@ -140,7 +158,7 @@ sanitized()
 }
 
 need_gpu
-targets=(device_test window_device_test property_device_test versions_device_test versions_boxes_test weft_sim)
+targets=(device_test nccl_test window_device_test property_device_test versions_device_test versions_boxes_test weft_sim)
 [ "$WEFT_DEVICE" = sim ] || targets+=(gpu_bodies weft_cuda)
 build_gpu "${targets[@]}"
 WEFT_MODULES=$(cd "$tree" && pwd)

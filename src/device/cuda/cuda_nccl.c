@@ -15,6 +15,7 @@
 
 #define LIBRARY "libnccl.so.2"
 #define LEAST 22800        /* the version: 2.28.0 */
+#define TOGETHER 23000     /* that takes several ranks on a device */
 #define LOOK_NS 20000      /* between two looks at what is in progress */
 #define FLUSH_NS 100000000 /* that a rank waits for its last messages to leave, when it leaves the group */
 
@@ -49,6 +50,7 @@ static struct {
 } nccl;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int version;
 static char name[32], problem[256]; /* problem is empty: the library can be used */
 
 static bool find(void *library, const char *call, void *out)
@@ -65,7 +67,6 @@ static void open_library(void)
 {
     const char *file = getenv("WEFT_NCCL");
     void *library = dlopen(file && *file ? file : LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    int version = 0;
     if (!library) {
         snprintf(problem, sizeof problem, "NCCL is not found (%.200s)", file && *file ? file : LIBRARY);
         return;
@@ -100,8 +101,8 @@ const char *cuda_nccl_name(bool together, const char **why)
     if (together && (!enabled || strcmp(enabled, "1") != 0))
         return NULL;
     pthread_once(&once, open_library);
-    *why = problem;
-    return *problem ? NULL : name;
+    *why = *problem ? problem : "NCCL takes several ranks on one device from version 2.30 on";
+    return *problem || (together && version < TOGETHER) ? NULL : name;
 }
 
 /* ---- groups ---- */
