@@ -137,8 +137,13 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
         return u.n;
     }
     double wire = !host && l->m.nic_core > 0 ? 1 / l->m.nic_core : 0;
-    use_rank(&u, x->from, x->copied_from / b, wire + (x->messages * l->m.message + x->launches_from * l->m.launch) / b);
-    use_rank(&u, x->to, x->copied_to / b, wire + (x->messages * l->m.message + x->launches_to * l->m.launch) / b);
+    double messages = x->messages * (!host && l->m.nic_message > 0 ? l->m.nic_message : l->m.message);
+    use_rank(&u, x->from, x->copied_from / b, wire + (messages + x->launches_from * l->m.launch) / b);
+    use_rank(&u, x->to, x->copied_to / b, wire + (messages + x->launches_to * l->m.launch) / b);
+    if (!host && l->m.nic_path > 0) {
+        use(&u, LINKS_CORES, l->host[x->from] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);
+        use(&u, LINKS_CORES, l->host[x->to] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);
+    }
     if (host && l->m.inside == MACHINE_FILE_LINK) {
         use(&u, LINKS_OUT, x->from, 1);
         use(&u, LINKS_IN, x->to, 1);

@@ -27,6 +27,8 @@ static const struct key {
     {"nic", RATE, offsetof(struct machine_file, nic)},
     {"nic_latency", TIME, offsetof(struct machine_file, nic_latency)},
     {"nic_core", RATE, offsetof(struct machine_file, nic_core)},
+    {"nic_path", RATE, offsetof(struct machine_file, nic_path)},
+    {"nic_message", TIME, offsetof(struct machine_file, nic_message)},
     {"rails", COUNT, offsetof(struct machine_file, rails)},
     {"hosts_per_rack", COUNT, offsetof(struct machine_file, hosts_per_rack)},
     {"spine", RATE, offsetof(struct machine_file, spine)},
@@ -46,7 +48,8 @@ static const struct {
     {"plain", "hosts of 8 ranks that share memory, one NIC of 100 Gbit/s",
      "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncast 0\ncopy_host 80 GB/s\ninside_rank "
      "0\n"
-     "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_latency 2 us\nnic_core 0\nrails 0\n"
+     "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_latency 2 us\nnic_core 0\nnic_path "
+     "0\nnic_message 0\nrails 0\n"
      "hosts_per_rack 0\nspine 0\nspine_latency 0\nmessage 100 ns\nlaunch 0\n"},
     {"a100", "hosts of 8 A100: NVSwitch 300 GB/s, a NIC of 200 Gbit/s for each",
      "ranks_per_host 8\ninside link\ncopy 700 GB/s\ncopy_host 0\ninside_rank 300 GB/s\ninside_latency 3 us\nnics 8\n"
@@ -273,6 +276,8 @@ weft_machine machine_file_lower(const struct machine_file *m)
     static const int64_t free_of_cost = INT64_C(1) << 40;
     bool device = m->inside == MACHINE_FILE_LINK;
     int64_t link = rate_of((double)m->nics * m->nic), port = rate_of(m->inside_rank), copy = rate_of(m->copy);
+    bool carries = m->cores && m->nic_path > 0; /* lowering knows no path: each end has half of it */
+    double core = carries ? 1 / ((m->nic_core > 0 ? 1 / m->nic_core : 0) + 0.5 / m->nic_path) : m->nic_core;
     return (weft_machine){.size = sizeof(weft_machine),
                           .ranks_per_host = (int)m->ranks_per_host,
                           .latency_ns = time_of(m->nic_latency),
@@ -283,7 +288,7 @@ weft_machine machine_file_lower(const struct machine_file *m)
                                                          : free_of_cost,
                           .copy_bytes_per_us = copy ? copy : free_of_cost,
                           .host_copy_bytes_per_us = rate_of(m->copy_host),
-                          .core_bytes_per_us = rate_of(m->nic_core),
+                          .core_bytes_per_us = rate_of(core),
                           .message_ns = time_of(m->message),
                           .launch_ns = whole(m->launch),
                           .links = (int)m->nics,

@@ -33,8 +33,10 @@ struct machine_file {
     int64_t nics; /* of a host; the ranks of a host share them evenly */
     double nic;   /* one NIC, each direction */
     double nic_latency;
-    double nic_core; /* what a core moves through a NIC; 0: the NIC needs no core */
-    int64_t rails;   /* 1: NIC k of all hosts is on switch k, and only messages between two rails use the spine */
+    double nic_core;    /* what a core moves through a NIC; 0: the NIC needs no core */
+    double nic_path;    /* what a core, of any rank, carries from NIC to NIC; 0: that needs no core */
+    double nic_message; /* a rank's own time for a message through a NIC, at either end; 0: as message */
+    int64_t rails;      /* 1: NIC k of all hosts is on switch k, and only messages between two rails use the spine */
     int64_t hosts_per_rack; /* 0: one rack */
     double spine;           /* what a rack has to all others together, each direction */
     double spine_latency;   /* added to nic_latency */

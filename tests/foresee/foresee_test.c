@@ -86,12 +86,14 @@ static void random_machine(struct random *r, char *text, size_t cap)
     snprintf(text, cap,
              "ranks_per_host %d\ncores %d\nhosts_on_cores %d\ninside %s\ncopy %d GB/s\ncopy_host %d GB/s\n"
              "inside_rank %d GB/s\ninside_host %d GB/s\ninside_latency %d ns\nnics %d\nnic %d MB/s\nnic_latency %d ns\n"
-             "nic_core %d GB/s\nhosts_per_rack %d\nspine %d GB/s\nspine_latency %d ns\nmessage %d ns\nlaunch %d ns\n",
+             "nic_core %d GB/s\nnic_path %d GB/s\nnic_message %d ns\nhosts_per_rack %d\nspine %d GB/s\nspine_latency "
+             "%d ns\nmessage %d ns\nlaunch %d ns\n",
              (int)random_in(r, 0, 4), (int)random_in(r, 0, 4), (int)random_in(r, 1, 3),
              random_once_in(r, 2) ? "memory" : "link", (int)random_in(r, 1, 50), (int)random_in(r, 0, 90),
              (int)random_in(r, 0, 90), (int)random_in(r, 0, 90), (int)random_in(r, 0, 900), (int)random_in(r, 1, 3),
-             (int)random_in(r, 0, 9000), (int)random_in(r, 0, 9000), (int)random_in(r, 0, 9), (int)random_in(r, 0, 2),
-             (int)random_in(r, 0, 9), (int)random_in(r, 0, 900), (int)random_in(r, 0, 900), (int)random_in(r, 0, 900));
+             (int)random_in(r, 0, 9000), (int)random_in(r, 0, 9000), (int)random_in(r, 0, 9), (int)random_in(r, 0, 9),
+             (int)random_in(r, 0, 900), (int)random_in(r, 0, 2), (int)random_in(r, 0, 9), (int)random_in(r, 0, 900),
+             (int)random_in(r, 0, 900), (int)random_in(r, 0, 900));
 }
 
 static void check_laws(const struct run *x, int64_t number)
@@ -189,6 +191,9 @@ static void near(double got, double want)
 
 #define WIRE "ranks_per_host 1\nnic 1 GB/s\nnic_latency 10 us\nmessage 0\ncopy 100 GB/s\ncopy_host 0\n"
 
+#define PLAYED \
+    "ranks_per_host 1\nhosts_on_cores 2\ncores 2\nnic 0\nnic_latency 0\nmessage 0\nnic_core 1 GB/s\nnic_path 2 GB/s\n"
+
 #define INSIDE_RATES "copy 2 GB/s\ncopy_host 0\ninside_latency 1 us\nmessage 0\n"
 #define INSIDE "ranks_per_host 2\n" INSIDE_RATES
 
@@ -201,6 +206,10 @@ static void times_by_hand(void **state)
     near(time_of("u8[4000000] @x1=0", "u8[4000000] @x1=1", WIRE, NULL, 1000000), 4000000 + 10000);
     /* A rank's own time for a small message counts, at both ends at once. */
     near(time_of("u8[100] @x1=0", "u8[100] @x1=1", WIRE "message 3 us\n", NULL, 0), 3000 + 10000);
+    /* It may be another one between hosts, and does not count inside them. */
+    near(time_of("u8[100] @x1=0", "u8[100] @x1=1", WIRE "message 3 us\nnic_message 7 us\n", NULL, 0), 7000 + 10000);
+    near(time_of("u8[200] @x1=0", "u8[200] @x1=1", INSIDE "message 3 us\nnic_message 7 us\n", NULL, 0),
+         3000 + 100 + 1000);
     /* Three receivers share the NIC of the sender. */
     near(time_of("u8[3000000] @x1=0", "u8[3000000/x] @x3=1..3", WIRE, NULL, 0), 3000000 + 10000);
     /* Two senders share the NIC of the receiver; it is the same in the other direction. */
@@ -211,6 +220,13 @@ static void times_by_hand(void **state)
                  "spine_latency 5 us\n",
                  NULL, 0),
          2000000 + 5000);
+    /* Two played hosts give each other a message. The cores move each byte at both ends, and carry it in between. */
+    near(time_of("u8[2000000/x] @x2", "u8[2000000/x] @x2=1,0", PLAYED, NULL, 0), 2000000 * 2.5 / 2);
+    /* If hosts have cores of their own, each of the two carries half of the way. With a core for each rank that does
+     * not count. */
+    near(time_of("u8[2000000/x] @x2", "u8[2000000/x] @x2=1,0", PLAYED "hosts_on_cores 1\ncores 1\n", NULL, 0),
+         2000000 * 2.5 / 2);
+    near(time_of("u8[1000000] @x1=0", "u8[1000000] @x1=1", PLAYED "hosts_on_cores 1\ncores 0\n", NULL, 0), 1000000);
     /* A pull inside a host is a copy of the receiver's core. */
     near(time_of("u8[100000] @x1=0", "u8[100000] @x1=1", INSIDE, NULL, 0), 50000 + 1000);
     near(time_of("u8[1000000] @x1=0", "u8[1000000] @x1=1", INSIDE "cores 1\n", NULL, 0), 500000 + 1000);
