@@ -291,7 +291,7 @@ static int insert(struct bus_agent *a, struct held *h, const struct part_link_me
         *x = (struct held_version){.inode = inode};
         pthread_mutex_lock(&p->lock);
         memcpy(r->sums, digests, p->part.blocks * sizeof *r->sums);
-        memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
+        part_blocks_forget(&r->given, p->part.blocks);
         p->digests = m->flags & PART_LINK_DIGESTS;
         r->generation = m->generation;
         r->step = m->step;

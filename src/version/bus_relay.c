@@ -116,7 +116,7 @@ static void turn_part(struct bus_relay_part *p, bool based)
         p->deltas[b] = (struct part_blocks_delta){0};
     }
     p->generation = snapshot_end(&p->file);
-    memset(p->given.who, 0, n * sizeof *p->given.who);
+    part_blocks_forget(&p->given, n);
     p->missing = p->nbased = 0;
     p->begun = p->slot_dead = false;
 }

@@ -101,7 +101,7 @@ int weft_lend(weft_publisher *p, int64_t step, const weft_view *views)
     if (!err) {
         struct publish_ring *r = &p->lent; /* free: no other thread looks at what is in it */
         memset(r->sums, 0, p->part.blocks * sizeof *r->sums);
-        memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
+        part_blocks_forget(&r->given, p->part.blocks);
         for (size_t i = 0; i < p->schema->n; i++) {
             p->arrays[i] = views[i].data;
             if (p->digests && p->part.v[i].bytes)

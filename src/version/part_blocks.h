@@ -21,7 +21,7 @@ static inline void part_blocks_set(unsigned char *bits, size_t i)
 /* To whom the blocks of a part were given. Its owner guards it. */
 struct part_blocks_given {
     uint32_t *who; /* for each block, a mark of the host that got it last; 0: nobody has */
-    size_t cursor; /* where the next search begins */
+    size_t first;  /* all blocks before this one were given to somebody */
 };
 
 /* A block as the wire has it: at most as long as the block. data NULL: there is none. */
@@ -41,12 +41,16 @@ struct part_blocks_from {
                                                the base; NULL: there are none */
 };
 
-/* Chooses blocks for a request: those that nobody has been given come first, then those that the same host got before,
- * then all others; `scarce`: these only if the reader insists. have NULL: all blocks are there. Marks them, and returns
- * how many there are; list has room for PART_BLOCKS_LIST. */
+/* Chooses blocks for a request, in their order, so that the first tensors of a reader are whole early: those that
+ * nobody has been given come first, then those that the same host got before, then all others; `scarce`: these only if
+ * the reader insists. have NULL: all blocks are there. Marks them, and returns how many there are; list has room for
+ * PART_BLOCKS_LIST. */
 #define PART_BLOCKS_LIST 65536
 size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part *places, const _Atomic uint8_t *have,
                           const struct part_link_message *m, const unsigned char *wanted, bool scarce, uint32_t *list);
+/* Blocks that were chosen and are not given. */
+void part_blocks_return(struct part_blocks_given *g, const uint32_t *list, size_t n);
+void part_blocks_forget(struct part_blocks_given *g, size_t blocks); /* nobody was given any of them */
 /* The reply's blocks: heads and bytes, in memory that the caller frees. *n becomes how many fit. NULL: no memory. */
 unsigned char *part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
                                 const uint32_t *list, size_t *n, size_t *size);

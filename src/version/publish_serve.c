@@ -58,8 +58,7 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
         size_t given = n;
         out->payload = n ? part_blocks_pack(&from, m, list, &n, &out->size) : NULL;
         out->n = out->payload ? n : 0;
-        for (size_t i = out->n; i < given; i++) /* room for deltas was counted on, and there are none */
-            r->given.who[list[i]] = 0;
+        part_blocks_return(&r->given, list + out->n, given - out->n); /* it has no deltas, for which room was counted */
         pthread_mutex_unlock(&p->lock);
         free(list);
         return n && !out->payload ? WEFT_ENOMEM : 0;
@@ -87,8 +86,8 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
         code = !out->payload ? WEFT_ENOMEM : snapshot_still(&now, m->generation) ? 0 : WEFT_EPEER;
     }
     pthread_mutex_lock(&p->lock);
-    for (size_t i = n; i < chosen && r->generation == m->generation; i++)
-        r->given.who[list[i]] = 0;
+    if (n < chosen && r->generation == m->generation)
+        part_blocks_return(&r->given, list + n, chosen - n);
     p->delta.users -= deltas != NULL;
     pthread_mutex_unlock(&p->lock);
     if (code) {

@@ -229,7 +229,7 @@ static int fill(weft_publisher *p, int64_t step, const weft_view *views, const s
     pthread_mutex_lock(&p->lock);
     r->generation = generation;
     r->held = 0;
-    memset(r->given.who, 0, p->part.blocks * sizeof *r->given.who);
+    part_blocks_forget(&r->given, p->part.blocks);
     r->step = step;
     r->state = PUBLISH_FILLED;
     put_delta_end(p, r);
