@@ -1,6 +1,5 @@
 #include "bus/delta.h"
 
-#include <stdint.h>
 #include <string.h>
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -8,9 +7,12 @@
 #include <emmintrin.h>
 #endif
 
+#include "memory/sum.h"
+
 #define GROUP 64     /* elements that a word of bits stands for */
 #define FAR 255      /* a gap of FAR elements without a changed one */
 #define INDEX_HEAD 4 /* bytes before the gaps */
+#define AHEAD 2048   /* bytes of the array that are prefetched ahead of a changed element */
 
 bool delta_takes(size_t size)
 {
@@ -244,7 +246,8 @@ static bool bits_fit(const unsigned char *map, size_t count, size_t *changed)
     return !(count % 8) || !(map[count / 8] >> count % 8);
 }
 
-static size_t take_block(const unsigned char *in, size_t n, size_t count, size_t size, struct block *b)
+/* checked: it was taken before, so that its places need not be looked at again. */
+static size_t take_block(const unsigned char *in, size_t n, size_t count, size_t size, bool checked, struct block *b)
 {
     size_t head = 1;
     if (!n || in[0] > DELTA_WHOLE)
@@ -259,7 +262,7 @@ static size_t take_block(const unsigned char *in, size_t n, size_t count, size_t
         b->ngaps = get16(in + 3);
         b->where = in + 1 + INDEX_HEAD;
         head += INDEX_HEAD + b->ngaps;
-        if (n < head || !gaps_fit(b->where, b->ngaps, b->changed, count))
+        if (n < head || (!checked && !gaps_fit(b->where, b->ngaps, b->changed, count)))
             return 0;
         break;
     case DELTA_BITMAP:
@@ -278,7 +281,7 @@ bool delta_check(const unsigned char *in, size_t n, size_t count, size_t size, s
     struct block b;
     size_t all = 0, length;
     for (size_t at = 0; at < count; at += DELTA_BLOCK) {
-        if (!(length = take_block(in, n, smaller(DELTA_BLOCK, count - at), size, &b)))
+        if (!(length = take_block(in, n, smaller(DELTA_BLOCK, count - at), size, false, &b)))
             return false;
         in += length;
         n -= length;
@@ -289,41 +292,92 @@ bool delta_check(const unsigned char *in, size_t n, size_t count, size_t size, s
     return !n;
 }
 
-static void apply_gaps(unsigned char *to, const struct block *b, size_t size)
+/* ---- applying ---- */
+
+/* Overwrites the element at byte `at`. Returns what that adds to the sum of the array: an element of less than a word
+ * has the key of its word, and longer ones are several words. */
+static inline __attribute__((always_inline)) uint64_t change(unsigned char *array, size_t at,
+                                                             const unsigned char *value, size_t size)
+{
+    size_t word = size < 4 ? size : 4;
+    uint64_t added = 0;
+    for (size_t i = 0; i < size; i += word) {
+        uint32_t before = 0, now = 0; /* the first bytes: numbers are little-endian (sum.c) */
+        memcpy(&before, array + at + i, word);
+        memcpy(&now, value + i, word);
+        added += (((uint64_t)now - before) << (at + i) % 4 * 8) * sum_keys[(at + i) / 4 % SUM_WORDS];
+    }
+    put_value(array + at, value, size);
+    return added * sum_factor(at / SUM_BLOCK);
+}
+
+static inline __attribute__((always_inline)) uint64_t apply_gaps(unsigned char *array, size_t at, const struct block *b,
+                                                                 size_t size)
 {
     const unsigned char *value = b->values;
+    uint64_t added = 0;
     for (size_t i = 0; i < b->ngaps; i++) {
-        to += b->where[i] * size;
+        at += b->where[i] * size;
         if (b->where[i] == FAR)
             continue;
-        put_value(to, value, size);
-        to += size;
+        __builtin_prefetch((const void *)((uintptr_t)array + at + AHEAD), 1, 2);
+        added += change(array, at, value, size);
+        at += size;
         value += size;
+    }
+    return added;
+}
+
+static inline __attribute__((always_inline)) uint64_t apply_bits(unsigned char *array, size_t at, const struct block *b,
+                                                                 size_t count, size_t size)
+{
+    const unsigned char *value = b->values;
+    uint64_t added = 0;
+    for (size_t i = 0; i < bitmap_bytes(count); i++)
+        for (unsigned w = b->where[i]; w; w &= w - 1, value += size)
+            added += change(array, at + (8 * i + (size_t)__builtin_ctz(w)) * size, value, size);
+    return added;
+}
+
+static uint64_t apply_whole(unsigned char *array, size_t at, const struct block *b, size_t bytes)
+{
+    uint64_t before = sum_bytes(at, array + at, bytes);
+    memcpy(array + at, b->values, bytes);
+    return sum_bytes(at, array + at, bytes) - before;
+}
+
+/* Inlined for each size. `at` is where the block begins, in bytes. */
+static inline __attribute__((always_inline)) uint64_t apply_sized(unsigned char *array, size_t at,
+                                                                  const struct block *b, size_t count, size_t size)
+{
+    switch (b->form) {
+    case DELTA_INDEX: return apply_gaps(array, at, b, size);
+    case DELTA_BITMAP: return apply_bits(array, at, b, count, size);
+    case DELTA_WHOLE: return apply_whole(array, at, b, count * size);
+    default: return 0;
     }
 }
 
-static void apply_bits(unsigned char *to, const struct block *b, size_t count, size_t size)
+static uint64_t apply_block(unsigned char *array, size_t at, const struct block *b, size_t count, size_t size)
 {
-    const unsigned char *value = b->values;
-    for (size_t i = 0; i < bitmap_bytes(count); i++)
-        for (unsigned w = b->where[i]; w; w &= w - 1, value += size)
-            put_value(to + (8 * i + (size_t)__builtin_ctz(w)) * size, value, size);
+    switch (size) {
+    case 1: return apply_sized(array, at, b, count, 1);
+    case 2: return apply_sized(array, at, b, count, 2);
+    case 4: return apply_sized(array, at, b, count, 4);
+    case 8: return apply_sized(array, at, b, count, 8);
+    default: return apply_sized(array, at, b, count, 16);
+    }
 }
 
-bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, size_t size)
+bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, size_t size, uint64_t *added)
 {
-    unsigned char *to = array;
+    *added = 0;
     if (!delta_check(in, n, count, size, NULL))
         return false;
     for (size_t at = 0; at < count; at += DELTA_BLOCK) {
-        struct block b;
-        size_t part = smaller(DELTA_BLOCK, count - at), length = take_block(in, n, part, size, &b);
-        if (b.form == DELTA_INDEX)
-            apply_gaps(to + at * size, &b, size);
-        else if (b.form == DELTA_BITMAP)
-            apply_bits(to + at * size, &b, part, size);
-        else if (b.form == DELTA_WHOLE)
-            memcpy(to + at * size, b.values, part * size);
+        struct block b = {0};
+        size_t part = smaller(DELTA_BLOCK, count - at), length = take_block(in, n, part, size, true, &b);
+        *added += apply_block(array, at * size, &b, part, size);
         in += length;
         n -= length;
     }

@@ -19,6 +19,7 @@
 #define WEFT_BUS_DELTA_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define DELTA_BLOCK 4096 /* elements */
 
@@ -32,6 +33,8 @@ size_t delta_most(size_t count, size_t size);
 size_t delta_find(const void *now, const void *base, size_t count, size_t size, unsigned char *out);
 /* Are these bytes a delta of an array of `count` elements? *changed (may be NULL): how many elements it has. */
 bool delta_check(const unsigned char *in, size_t n, size_t count, size_t size, size_t *changed);
-/* Overwrites the changed elements of an array. False: the bytes are not a delta of it, and nothing was written. */
-bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, size_t size);
+/* Overwrites the changed elements of an array. *added: what that adds to the sum of its bytes (memory/sum.h), so that
+ * the new digest can be checked without a look at the elements that have not changed. False: the bytes are not a delta
+ * of it, and nothing was written. */
+bool delta_apply(void *array, const unsigned char *in, size_t n, size_t count, size_t size, uint64_t *added);
 #endif

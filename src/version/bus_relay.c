@@ -52,6 +52,7 @@ static void free_part(struct bus_relay_part *p)
         free(p->deltas[b].data);
     snapshot_close(&p->file);
     free(p->digests);
+    free(p->was);
     free(p->state);
     free(p->taken);
     free(p->based);
@@ -82,12 +83,13 @@ static int make_part(struct bus_relay *r, int rank, struct bus_relay_part **out)
     size_t n = p->places.blocks;
     if (!err) {
         p->digests = calloc(n + 1, sizeof *p->digests);
+        p->was = calloc(n + 1, sizeof *p->was);
         p->state = calloc(n + 1, sizeof *p->state);
         p->taken = calloc(n + 1, sizeof *p->taken);
         p->based = calloc(n + 1, sizeof *p->based);
         p->deltas = calloc(n + 1, sizeof *p->deltas);
         p->given.who = calloc(n + 1, sizeof *p->given.who);
-        if (!p->digests || !p->state || !p->taken || !p->based || !p->deltas || !p->given.who)
+        if (!p->digests || !p->was || !p->state || !p->taken || !p->based || !p->deltas || !p->given.who)
             err = error_nomem();
     }
     if (!err)
@@ -107,6 +109,9 @@ static int make_part(struct bus_relay *r, int rank, struct bus_relay_part **out)
 static void turn_part(struct bus_relay_part *p, bool based)
 {
     size_t n = p->places.blocks;
+    uint64_t *digests = p->was; /* for the new ones */
+    p->was = p->digests;
+    p->digests = digests;
     snapshot_begin(&p->file);
     for (size_t b = 0; b < n; b++) {
         p->based[b] = based && p->state[b] == BUS_RELAY_PRESENT;
@@ -386,6 +391,43 @@ static int take_memory(struct bus_relay_part *p, const struct part_link_message 
     return 0;
 }
 
+/* With the lock: a thread that has counted itself in `busy` in this round is done. Only a turn to another version waits
+ * for that, and has begun another round. */
+static void leave_memory(struct bus_relay *r, int64_t round)
+{
+    r->busy--;
+    if (r->round != round)
+        pthread_cond_broadcast(&r->changed);
+}
+
+static bool check(const struct bus_relay_part *p, size_t block, const unsigned char *bytes, size_t n)
+{
+    return !p->of.digests || sum_bytes(0, bytes, n) == p->digests[block];
+}
+
+/* With the lock. A reader says that these blocks are wrong: those that are, by all of their bytes, are not there any
+ * more. Readers that copy such a block meanwhile find that its digest is wrong. */
+static void look_again(struct bus_relay *r, struct bus_relay_part *p, const struct part_link_message *m,
+                       const unsigned char *wanted)
+{
+    for (size_t i = 0; i < (size_t)m->count; i++) {
+        size_t b = (size_t)m->at + i;
+        int64_t at, bytes, round = r->round;
+        if (!part_blocks_bit(wanted, i) || p->state[b] != BUS_RELAY_PRESENT)
+            continue;
+        p->state[b] = BUS_RELAY_STORING;
+        r->busy++;
+        pthread_mutex_unlock(&r->lock);
+        schema_block(&p->places, b, &at, &bytes);
+        bool right = check(p, b, p->file.data + at, (size_t)bytes);
+        if (!right)
+            atomic_store_explicit(&p->present[b], 0, memory_order_relaxed); /* the reader hears of it by the reply */
+        pthread_mutex_lock(&r->lock);
+        p->state[b] = right ? BUS_RELAY_PRESENT : BUS_RELAY_NONE;
+        leave_memory(r, round);
+    }
+}
+
 static int await_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing)
 {
     struct bus_relay *r = owner;
@@ -402,6 +444,8 @@ static int await_blocks(void *owner, const struct part_link_message *m, const un
     if (err)
         return err;
     pthread_mutex_lock(&r->lock);
+    if (m->flags & PART_LINK_WRONG)
+        look_again(r, p, m, wanted);
     for (size_t i = 0; i < (size_t)m->count; i++) {
         size_t b = (size_t)m->at + i;
         if (!part_blocks_bit(wanted, i) || p->state[b] != BUS_RELAY_NONE)
@@ -431,15 +475,6 @@ static int await_blocks(void *owner, const struct part_link_message *m, const un
         err = r->stops ? error_set(WEFT_EPEER, "the relay ends") : error_set(r->error, "%s", r->text);
     pthread_mutex_unlock(&r->lock);
     return err;
-}
-
-/* With the lock: a thread that has counted itself in `busy` in this round is done. Only a turn to another version waits
- * for that, and has begun another round. */
-static void leave_memory(struct bus_relay *r, int64_t round)
-{
-    r->busy--;
-    if (r->round != round)
-        pthread_cond_broadcast(&r->changed);
 }
 
 static int take_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted,
@@ -479,11 +514,6 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
 
 /* ---- blocks that come ---- */
 
-static bool check(const struct bus_relay_part *p, size_t block, const unsigned char *bytes, size_t n)
-{
-    return !p->of.digests || sum_bytes(0, bytes, n) == p->digests[block];
-}
-
 bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t round, size_t block,
                      const unsigned char *bytes, size_t n, bool based)
 {
@@ -501,9 +531,10 @@ bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t roun
     bool delta = n < (size_t)whole, right;
     unsigned char *copy = NULL;
     if (delta) {
+        uint64_t added;
         right = p->based[block] && delta_takes(size) &&
-                delta_apply(p->file.data + at, bytes, n, (size_t)whole / size, size) &&
-                check(p, block, p->file.data + at, (size_t)whole);
+                delta_apply(p->file.data + at, bytes, n, (size_t)whole / size, size, &added) &&
+                (!p->of.digests || p->was[block] + added == p->digests[block]);
         copy = right && r->bus->listen ? malloc(n + 1) : NULL;
         if (copy)
             memcpy(copy, bytes, n);

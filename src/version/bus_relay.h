@@ -21,8 +21,10 @@
  * "ldarb". Peers are served by threads of the relay, which are counted (`busy`): the memory goes to another version
  * only when there are none, so they need no generation.
  *
- * If the memory has the version before, the relay asks for deltas, and keeps them for peers that have the same base. A
- * block whose delta does not give the digest is asked for whole.
+ * If the memory has the version before, the relay asks for deltas, and keeps them for peers that have the same base.
+ * The digest of the base was checked, and that of the new version follows from it and from the elements that change. A
+ * block whose delta does not give the new digest is asked for whole. So is one of which a reader, which sums all bytes
+ * that it reads, says that it is wrong (PART_LINK_WRONG), if all of its bytes do not give the digest here, either.
  *
  *     bus_relay.c        versions, parts, readers of this host, peers that ask
  *     bus_relay_pull.c   threads that pull */
@@ -51,8 +53,8 @@ struct bus_relay_part {
     struct schema_part places;
     struct snapshot file;
     uint64_t generation;
-    bool begun; /* the digests are those of this version */
-    uint64_t *digests;
+    bool begun;               /* the digests are those of this version */
+    uint64_t *digests, *was;  /* was: those of the base */
     _Atomic uint8_t *present; /* in the file: for each block */
     uint8_t *state;           /* enum bus_relay_state, for each block */
     bool *taken, *based;      /* for each block: it has memory; which has the block of the base */

@@ -14,23 +14,26 @@
 
 #define RUN 512 /* blocks that a relay is asked for at once */
 
-/* Waits until the relay has the blocks of a piece. */
-static int await_piece(struct fetch_attempt *a, struct fetch_source *o, const struct reader_piece *p)
+/* The relay's blocks of a piece: waits until it has those that are missing. wrong: instead tells it that a digest does
+ * not fit. */
+static int ask_relay(struct fetch_attempt *a, struct fetch_source *o, const struct reader_piece *p, bool wrong)
 {
     size_t first = o->places.v[p->theirs].block;
     for (size_t i = 0; i < p->nruns; i++)
         for (int64_t b = p->runs[i].first, end; b < p->runs[i].end; b = end) {
-            int64_t missing = 0;
+            int64_t missing = wrong;
             unsigned char all[RUN / 8];
             memset(all, 0xff, sizeof all);
             end = min64(b + RUN, p->runs[i].end);
-            for (int64_t k = b; k < end; k++) /* pairs with bus_relay_store */
+            for (int64_t k = b; k < end && !wrong; k++) /* pairs with bus_relay_store */
                 missing += !atomic_load_explicit(&o->present[first + (size_t)k], memory_order_acquire);
             while (missing) {
-                int err =
-                    part_client_await(&a->relay, &o->of, (int64_t)first + b, end - b, all, true, a->until, &missing);
+                int err = part_client_await(&a->relay, &o->of, (int64_t)first + b, end - b, all,
+                                            wrong ? PART_LINK_WRONG : PART_LINK_WAIT, a->until, &missing);
                 if (err)
                     return fetch_sources_judge(a->s, o->part->rank, err);
+                if (wrong)
+                    break;
                 if (missing && a->s->cancelled)
                     return subscribe_stopped(a->s);
                 if (missing && deadline_now() >= a->until)
@@ -170,13 +173,20 @@ static bool on_device(const struct fetch_attempt *a, size_t piece)
     return a->rank[piece] >= 0 && a->s->there && a->s->there[a->s->plan.pieces[piece].mine];
 }
 
-/* Compares the sums of a piece's blocks. */
+/* Compares the sums of a piece's blocks. A relay that has wrong ones is told. */
 static int check_piece(struct fetch_attempt *a, size_t i, const uint64_t *sums)
 {
+    struct fetch_source *o = &a->sources[a->rank[i]];
     int64_t begun = deadline_now();
-    int err = check_sums(a, &a->sources[a->rank[i]], &a->s->plan.pieces[i], sums);
+    int err = check_sums(a, o, &a->s->plan.pieces[i], sums);
     a->checking += deadline_now() - begun;
     a->wrong = err == WEFT_EMISMATCH;
+    if (a->wrong && o->present) {
+        struct error_text kept;
+        error_keep(&kept);
+        ask_relay(a, o, &a->s->plan.pieces[i], true);
+        error_restore(&kept);
+    }
     return err;
 }
 
@@ -225,17 +235,23 @@ static int copy_piece(struct fetch_attempt *a, size_t i, size_t *done)
     const struct schema_place *place = &o->places.v[p->theirs];
     const unsigned char *array = o->snapshot.data ? o->snapshot.data + place->at : NULL;
     uint64_t *sums = NULL;
-    int err = !array ? pull(a, o, p, &array) : o->present ? await_piece(a, o, p) : 0;
+    int err = !array ? pull(a, o, p, &array) : o->present ? ask_relay(a, o, p, false) : 0;
     if (!err && on_device(a, i))
         return fetch_device_piece(s, i, array - place->at, o->snapshot.data, done);
     if (!err && s->check && o->part->digests) {
         sums = calloc((size_t)p->runs[p->nruns - 1].end, sizeof *sums);
         err = sums ? 0 : error_nomem();
     }
-    if (!err)
+    for (bool again = false, wrong = !err; wrong && !err;) {
         copy_steps(a, p, place->bytes, array, sums);
-    if (!err && sums)
-        err = check_piece(a, i, sums);
+        err = sums ? check_piece(a, i, sums) : 0;
+        wrong = err == WEFT_EMISMATCH && o->present && !again; /* the relay pulls wrong blocks again, once */
+        if (wrong) {
+            err = ask_relay(a, o, p, false);
+            memset(sums, 0, (size_t)p->runs[p->nruns - 1].end * sizeof *sums);
+        }
+        again = true;
+    }
     free(sums);
     return err;
 }

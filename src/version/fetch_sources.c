@@ -183,7 +183,7 @@ static int relay_source(struct fetch_attempt *a, struct fetch_source *o)
     for (int64_t at = 0; at < (int64_t)o->places.blocks && !err; at += PART_LINK_BLOCKS) {
         int64_t missing;
         err = part_client_await(&a->relay, &o->of, at, min64(PART_LINK_BLOCKS, (int64_t)o->places.blocks - at),
-                                bits + at / 8, false, a->until, &missing);
+                                bits + at / 8, 0, a->until, &missing);
     }
     free(bits);
     if (!err) {

@@ -315,12 +315,12 @@ int part_client_keep(struct part_client *c, const struct part_client_of *of, int
 }
 
 int part_client_await(struct part_client *c, const struct part_client_of *of, int64_t at, int64_t count,
-                      const unsigned char *wanted, bool wait, int64_t until, int64_t *missing)
+                      const unsigned char *wanted, uint32_t flags, int64_t until, int64_t *missing)
 {
     struct part_link_message m = message(c, PART_LINK_AWAIT, of), r;
     m.at = at;
     m.count = count;
-    m.flags |= wait ? PART_LINK_WAIT : 0;
+    m.flags |= flags;
     int err = ask(c, &m, wanted, until, &r);
     *missing = err ? 0 : r.count;
     return err;

@@ -43,7 +43,7 @@ int part_client_take(struct part_client *c, const struct part_client_of *of, str
                      const unsigned char *wanted, int64_t until, unsigned char **payload, size_t *size, size_t *n);
 /* KEEP of part_link.h: the agent has the part. */
 int part_client_keep(struct part_client *c, const struct part_client_of *of, int64_t until);
-/* AWAIT of part_link.h. */
+/* AWAIT of part_link.h. flags: PART_LINK_WAIT, PART_LINK_WRONG. */
 int part_client_await(struct part_client *c, const struct part_client_of *of, int64_t at, int64_t count,
-                      const unsigned char *wanted, bool wait, int64_t until, int64_t *missing);
+                      const unsigned char *wanted, uint32_t flags, int64_t until, int64_t *missing);
 #endif

@@ -21,7 +21,9 @@
  *             shorter than it should be is a delta (delta.h) to version (epoch, base), which the reader said that it
  *             has. No blocks: the server has none to give now. With PART_LINK_WAIT a relay waits a moment for one.
  *   AWAIT     of a relay, from its own host: blocks [at, at + count) whose bits are set are wanted. With
- *             PART_LINK_WAIT the relay waits a moment for them. The reply's `count` is how many are missing still.
+ *             PART_LINK_WAIT the relay waits a moment for them. With PART_LINK_WRONG their digests did not fit: the
+ *             relay looks at all of their bytes, and pulls those again that are wrong. The reply's `count` is how many
+ *             are missing still.
  *
  *   KEEP      of an agent, from its own host: the publisher that asks has a part that the agent is to hold. who, lost:
  *             the hash of its digests; PART_LINK_DIGESTS: it has some. The agent asks that publisher for the part, as a
@@ -57,7 +59,8 @@ enum part_link_flag {
     PART_LINK_INSIST = 4,
     PART_LINK_BASE = 8,
     PART_LINK_WAIT = 16,
-    PART_LINK_DIGESTS = 32
+    PART_LINK_DIGESTS = 32,
+    PART_LINK_WRONG = 64
 };
 
 struct part_link_message {

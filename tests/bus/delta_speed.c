@@ -42,6 +42,7 @@ static void measure(size_t size, double percent)
     unsigned char *base = memory(BYTES), *now = memory(BYTES), *dst = memory(BYTES),
                   *delta = memory(delta_most(count, size));
     double seconds[WAYS][ROUNDS];
+    uint64_t added;
     struct random r = random_of(1, (int64_t)size);
     for (size_t i = 0; i < BYTES; i += 8) {
         uint64_t word = random_next(&r);
@@ -60,7 +61,7 @@ static void measure(size_t size, double percent)
                 memcpy(dst, now, BYTES);
             else if (way == 1)
                 n = delta_find(now, base, count, size, delta);
-            else if (!delta_apply(dst, delta, n, count, size))
+            else if (!delta_apply(dst, delta, n, count, size, &added))
                 exit(1);
             seconds[way][round] = cpu_now() - begin;
             if (way == 2 && memcmp(dst, now, BYTES))

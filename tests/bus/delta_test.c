@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bus/delta.h"
+#include "memory/sum.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
@@ -99,8 +100,10 @@ static void against_brute_force(void **state)
         assert_true(changed >= all && changed <= count);
         memcpy(applied, base, count * size);
         for (int twice = 0; twice < 2; twice++) {
-            assert_true(delta_apply(applied, delta, n, count, size));
+            uint64_t added, sum = sum_bytes(0, applied, count * size);
+            assert_true(delta_apply(applied, delta, n, count, size, &added));
             assert_memory_equal(applied, now, count * size);
+            assert_int_equal(sum + added, sum_bytes(0, now, count * size));
         }
         unsigned char *other = malloc(most + 1);
         assert_non_null(other);
@@ -123,8 +126,10 @@ static bool try_apply(const unsigned char *bytes, size_t n)
     memcpy(exact, bytes, n);
     memcpy(applied, before, count * size);
     size_t changed = 0, written = 0;
+    uint64_t added;
     bool good = delta_check(exact, n, count, size, &changed);
-    assert_int_equal(delta_apply(applied, exact, n, count, size), good);
+    assert_int_equal(delta_apply(applied, exact, n, count, size, &added), good);
+    assert_int_equal(sum_bytes(0, before, count * size) + added, sum_bytes(0, applied, count * size));
     for (size_t i = 0; i < count; i++)
         written += memcmp(applied + i * size, before + i * size, size) != 0;
     assert_true(written <= (good ? changed : 0));

@@ -29,22 +29,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     size_t count = (data[0] | (size_t)data[1] << 8) % (3 * DELTA_BLOCK), element = (size_t)1 << data[2] % 5;
     size_t bytes = count * element, changed = 0, written = 0;
+    uint64_t added;
     unsigned char *base = array(bytes, 0x55), *now = array(bytes, 0x55);
     unsigned char *in = array(size - 3, 0); /* as long as it is, so that a load behind it is seen */
     memcpy(in, data + 3, size - 3);
     if (!delta_check(in, size - 3, count, element, &changed)) {
-        must(!delta_apply(now, in, size - 3, count, element) && !memcmp(now, base, bytes));
+        must(!delta_apply(now, in, size - 3, count, element, &added) && !memcmp(now, base, bytes));
     } else {
         must(changed <= count);
-        must(delta_apply(now, in, size - 3, count, element));
+        must(delta_apply(now, in, size - 3, count, element, &added));
         for (size_t i = 0; i < count; i++)
             written += memcmp(now + i * element, base + i * element, element) != 0;
         must(written <= changed);
         unsigned char *found = array(delta_most(count, element), 0);
         size_t length = delta_find(now, base, count, element, found);
         must(length <= size - 3);
-        must(delta_apply(base, found, length, count, element) && !memcmp(base, now, bytes));
-        must(delta_apply(base, in, size - 3, count, element) && !memcmp(base, now, bytes));
+        must(delta_apply(base, found, length, count, element, &added) && !memcmp(base, now, bytes));
+        must(delta_apply(base, in, size - 3, count, element, &added) && !memcmp(base, now, bytes));
         free(found);
     }
     free(in);

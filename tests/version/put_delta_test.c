@@ -98,8 +98,10 @@ static void take(int64_t step, int64_t base)
             memcpy(&head, out.payload + i * sizeof head, sizeof head);
             size_t size = schema_block(&p->part, head.block, &place, &bytes) ? 4 : 2;
             wanted[head.block / 8] &= (unsigned char)~(1 << head.block % 8);
+            uint64_t added;
             if (head.bytes < bytes)
-                assert_true(delta_apply(copy + place, out.payload + at, head.bytes, (size_t)bytes / size, size));
+                assert_true(
+                    delta_apply(copy + place, out.payload + at, head.bytes, (size_t)bytes / size, size, &added));
             else
                 memcpy(copy + place, out.payload + at, (size_t)bytes);
             at += head.bytes;

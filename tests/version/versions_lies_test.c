@@ -108,6 +108,61 @@ static int64_t fetch(struct lab *l)
     return v.step;
 }
 
+/* ---- a relay whose memory changes ---- */
+
+/* One of 64 elements is another one in each step. */
+static int32_t rare(int64_t step, int64_t i)
+{
+    return (int32_t)(i % 64 == 5 ? step * 1000003 : i);
+}
+
+static void commit_rare(struct lab *l, int64_t step)
+{
+    for (int64_t i = 0; i < COUNT; i++)
+        l->data[i] = rare(step, i);
+    fine(weft_put(l->p, step, &(weft_view)WEFT_VIEW(l->data, COUNT * sizeof *l->data)));
+    fine(weft_commit(l->p, step, NULL, NULL));
+}
+
+static void fetch_rare(struct lab *l, int64_t step)
+{
+    weft_epoch_step v;
+    weft_pin *pin;
+    const void *at;
+    fine(weft_fetch(l->s, &latest, LONG, &v));
+    assert_int_equal(v.step, step);
+    fine(weft_swap(l->s, &v, LONG));
+    fine(weft_use(l->s, &pin));
+    fine(weft_pin_data(pin, 0, &at, NULL));
+    for (int64_t i = 0; i < COUNT; i++)
+        if (((const int32_t *)at)[i] != rare(step, i))
+            fail_msg("step %lld: element %lld is wrong", (long long)step, (long long)i);
+    weft_unuse(pin);
+}
+
+/* The reader sums all bytes that it reads, also those that no delta has touched, and the relay pulls wrong blocks
+ * again. */
+static void relay_memory_changes(void **state)
+{
+    (void)state;
+    struct lab l;
+    begin(&l, "changes", NULL);
+    commit_rare(&l, 1);
+    fetch_rare(&l, 1);
+    for (int64_t step = 2; step < 8; step++) {
+        int32_t *memory = (int32_t *)(void *)l.s->relay->parts[0]->file.data;
+        if (step > 3) { /* the elements 64 * k + 5 will be overwritten, others will not */
+            memory[step * 16384 + 64 * 7 + 5] ^= 4;
+            memory[step * 16384 + 16384 + 64 * 9 + 6] ^= 4;
+        }
+        commit_rare(&l, step);
+        fetch_rare(&l, step);
+        memory[step * 77] ^= 1 << step; /* of a version that is there */
+        fetch_rare(&l, step);
+    }
+    end(&l);
+}
+
 /* ---- memory that is reused ---- */
 
 struct churn {
@@ -811,11 +866,17 @@ static void other_versions(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest served[] = {cmocka_unit_test(torn),          cmocka_unit_test(torn_relay),
-                                        cmocka_unit_test(liars),         cmocka_unit_test(silent_publisher),
-                                        cmocka_unit_test(half_relay),    cmocka_unit_test(left_record),
-                                        cmocka_unit_test(frames),        cmocka_unit_test(downgrade),
-                                        cmocka_unit_test(idle),          cmocka_unit_test(slower_cipher),
+    const struct CMUnitTest served[] = {cmocka_unit_test(relay_memory_changes),
+                                        cmocka_unit_test(torn),
+                                        cmocka_unit_test(torn_relay),
+                                        cmocka_unit_test(liars),
+                                        cmocka_unit_test(silent_publisher),
+                                        cmocka_unit_test(half_relay),
+                                        cmocka_unit_test(left_record),
+                                        cmocka_unit_test(frames),
+                                        cmocka_unit_test(downgrade),
+                                        cmocka_unit_test(idle),
+                                        cmocka_unit_test(slower_cipher),
                                         cmocka_unit_test(other_versions)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, served));
 }
