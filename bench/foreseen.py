@@ -3,8 +3,8 @@
 
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE]
 
-The machine is measured once: weft sim --calibrate, and between two played hosts an exchange of eight bytes and one large message. Then
-cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
+The machine is measured once: weft sim --calibrate, alone and between played hosts whose links are limited, and an exchange of eight bytes
+between two of these. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
 fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that
 is drawn, too; weft sim is told what such a link carries of data.
 
@@ -34,10 +34,12 @@ SPREAD = 0.10
 MEASURED_S = 0.15  # that a repeat lasts, but for at least 5 runs and at most 40
 # Of an Ethernet frame of 1514 bytes, TCP with time stamps leaves this to the data.
 CARRIED = 1448 / 1514
-# Bytes that a link lets pass at once. tc cuts what is larger into frames, which costs the cores several times as much as the message
-# itself. So nic_core is measured on a link that is limited like all others, to a rate that no core can reach.
+# Bytes that a link lets pass at once. tc cuts what is larger into frames, and a frame that waits needs a timer: both cost the cores several
+# times as much as the message itself. So what cores can move is measured on links that are limited like all others, to the highest of the
+# rates: there the cores are the bound.
 BURST = 16384
-UNREACHED = 20000  # Mbit/s
+RATES = [300, 500, 800, 1200]  # Mbit/s
+CROWD = 8  # played hosts that are measured together
 # ms that a case may be foreseen to take on the machine below: a link lets a first burst pass at once, which must not matter.
 SHORTEST = {True: 10, False: 0.5}
 LONGEST = 150
@@ -56,25 +58,42 @@ def text_of(machine):
     return "".join("%s %s\n" % x for x in machine.items())
 
 
+def keys_of(text):
+    return dict(line.split(None, 1) for line in text.splitlines() if line and line[0] != "#")
+
+
+def calibrate_crowd(options):
+    """The same, measured between played hosts. Rank 0 waits until their links are limited."""
+    waits = 'if [ "$WEFT_RANK" = 0 ]; then echo ready; read -r go; fi; exec "$0" sim --calibrate'
+    with subprocess.Popen([options.weft, "run", "-n", str(CROWD), "--hosts", str(CROWD), "--", "sh", "-c", waits, options.weft],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+        try:
+            if job.stdout.readline() != "ready\n":
+                raise Failed("no ranks: " + job.stderr.read()[-400:])
+            limit(job.pid, CROWD, max(RATES))
+            out, said = job.communicate("go\n", timeout=options.timeout)
+        except BaseException:
+            job.terminate()
+            raise
+    if job.returncode:
+        raise Failed("calibration: " + said[-400:])
+    return keys_of(out)
+
+
 def calibrate(options, folder):
-    """The keys of the machine file, without units of rates and times: GB/s and ns."""
-    out = subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout
-    machine = {}
-    for line in out.splitlines():
-        key, value = line.split("#")[0].split(None, 1) if line.split("#")[0].strip() else (None, None)
-        if key:
-            machine[key] = value
+    """The keys of the machine file, with their units: GB/s and ns."""
+    machine = keys_of(subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout)
     machine["nic"] = "0 GB/s"
+    played = calibrate_crowd(options)
+    machine.update((key, played[key]) for key in ("nic_core", "nic_path", "nic_message"))
 
     def best(case):  # of several rounds, as weft sim --calibrate does
         took = measure(options, folder, case, machine, 80)
         return min(statistics.median(took[i:i + 8]) for i in range(0, 80, 8))
 
     small = dict(hosts=2, ranks=2, mbit=0, table=["t: u8[16/x] @x2 -> u8[16] @x2"])
-    large = dict(hosts=2, ranks=2, mbit=UNREACHED, table=["t: u8[16777216] @x1=0 -> u8[16777216] @x1=1"])
-    message = float(machine["message"].split()[0])
+    message = float(machine["nic_message"].split()[0])
     machine["nic_latency"] = "%.0f ns" % max(0, best(small) - 2 * message)  # a rank sends one message, and gets one
-    machine["nic_core"] = "%.3f GB/s" % (16777216 / best(large))
     return machine
 
 
@@ -98,15 +117,22 @@ def limit(pid, hosts, mbit):
 
 def figures(case, machine):
     """What bench/foreseen.c lowers for: as weft sim does, in ns and bytes a microsecond."""
+    def number(key):
+        return float(machine[key].split()[0]) if key in machine else 0
+
     def rate(key, without):
-        return int(float(machine[key].split()[0]) * 1e3) or without
+        return int(number(key) * 1e3) or without
+
+    def core():  # each end has half of the path
+        each = sum(part / number(key) for key, part in (("nic_core", 1), ("nic_path", 0.5)) if number(key))
+        return int(1e3 / each) if each else 0
 
     def ns(key):
-        return max(1, int(float(machine[key].split()[0])))
+        return max(1, int(number(key)))
 
     cores = -(-int(machine["cores"]) // case["hosts"])
     return [case["ranks"] // case["hosts"] if case["hosts"] > 1 else 0, ns("nic_latency"), rate("nic", 1 << 40), ns("inside_latency"),
-            rate("copy", 1 << 40), rate("copy_host", 0), rate("nic_core", 0), ns("message"), cores]
+            rate("copy", 1 << 40), rate("copy_host", 0), core(), ns("message"), cores]
 
 
 def measure(options, folder, case, machine, runs):
@@ -181,7 +207,7 @@ def draw(rnd, kind, played, cores):
     if played:
         hosts = rnd.randint(2, 8)
         ranks = hosts * (rnd.randint(1, 2) if hosts <= 4 else 1)
-        mbit = rnd.choice([300, 500, 800, 1200])
+        mbit = rnd.choice(RATES)
     else:
         hosts, ranks, mbit = 1, rnd.randint(2, 2 * cores), 0
     size = int(math.exp(rnd.uniform(math.log(1 << 20), math.log(64 << 20))))

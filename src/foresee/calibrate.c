@@ -224,3 +224,13 @@ void calibrate_exchange(double both, struct machine_file *m)
     m->message = both / 4;
     m->inside_latency = both / 2;
 }
+
+void calibrate_crowd(const struct calibrate_crowd *x, struct machine_file *m)
+{
+    double messages = x->hosts * (x->hosts - 1), bytes = messages * x->bytes;
+    double all = fmax(0, x->cores * (x->much - x->small) / bytes);
+    double own = fmin(all, fmax(0, x->hosts * (x->much_own - x->small_own) / bytes));
+    m->nic_core = own > 0 ? 2 / own : 0; /* a byte has two ends, and a message */
+    m->nic_path = all > own ? 1 / (all - own) : 0;
+    m->nic_message = x->cores * x->small / messages / 2;
+}

@@ -147,7 +147,8 @@ run 0 run -n 2 -- "$WEFT_BIN" sim --calibrate; out "# This machine, measured by 
 if "$WEFT_BIN" run -n 1 --hosts 1 -- true 2>/dev/null; then
     run 0 run -n 4 --hosts 2 -- "$WEFT_BIN" sim --calibrate; out "# A job on 2 hosts that are played on one machine"
     grep -Eq '^ranks_per_host +2$' out && grep -Eq '^hosts_on_cores +2$' out && grep -Eq '^nic +0 GB/s' out || complain "$what: not these hosts"
-    grep -Eq '^nic_core +[0-9.]*[1-9][0-9.]* GB/s' out && grep -Eq '^nic_latency +[1-9][0-9.]* ns' out || complain "$what: the network was not measured"
+    grep -Eq '^nic_core +[0-9.]*[1-9][0-9.]* GB/s' out && grep -Eq '^nic_latency +[1-9][0-9.]* ns' out && grep -Eq '^nic_message +[1-9][0-9.]* ns' out ||
+        complain "$what: the network was not measured"
     cp out here.machine
     run 0 sim 'f32[64/x] @x4' 'f32[64] @x4' --machine here.machine; out "machine           here.machine: 4 ranks on 2 hosts"
 fi

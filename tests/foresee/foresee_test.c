@@ -272,6 +272,33 @@ static void an_exchange_takes_as_long_as_it_was_measured(void **state)
     near(time_of("u8[16/x] @x2", "u8[16] @x2", text, NULL, 0), 4000);
 }
 
+/* What was measured of a crowd comes out again: on cores that are busy all the time, and as each host's own time. */
+static void a_crowd_takes_as_long_as_it_was_measured(void **state)
+{
+    (void)state;
+    char text[300];
+    const double bytes = 100000;
+    struct calibrate_crowd x = {4, 2, bytes, 12 * 3000, 1000, 12 * 3000 + 12 * bytes, 1000 + 3 * bytes};
+    struct machine_file m;
+    calibrate_crowd(&x, &m);
+    near(m.nic_core, 2); /* a host moves 3 times the bytes out, and as many in */
+    near(m.nic_path, 1);
+    near(m.nic_message, 3000);
+    snprintf(text, sizeof text,
+             "ranks_per_host 1\nhosts_on_cores 4\ncores 2\nnic 0\nnic_latency 0\ncopy 1e9 GB/s\ncopy_host 0\nnic_core "
+             "%g GB/s\n"
+             "nic_path %g GB/s\nnic_message %g ns\n",
+             m.nic_core, m.nic_path, m.nic_message);
+    near(time_of("u8[4/x,400000] @x4", "u8[4,400000/x] @x4", text, "direct", 1 << 30), x.much);
+    /* Less than nothing counts as nothing. */
+    x.much_own = x.small_own = 0;
+    calibrate_crowd(&x, &m);
+    near(m.nic_core, 0);
+    x.much = x.small;
+    calibrate_crowd(&x, &m);
+    near(m.nic_path, 0);
+}
+
 static void nothing_moves_in_no_time(void **state)
 {
     (void)state;
@@ -403,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_single_message_is_not_slower_on_faster_links),
         cmocka_unit_test(times_by_hand),
         cmocka_unit_test(an_exchange_takes_as_long_as_it_was_measured),
+        cmocka_unit_test(a_crowd_takes_as_long_as_it_was_measured),
         cmocka_unit_test(nothing_moves_in_no_time),
         cmocka_unit_test(symmetric_ranks_are_done_at_the_same_time),
         cmocka_unit_test(windows_cost_little),
