@@ -125,66 +125,47 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
         r[i] = by > 1 ? r[i] / by : r[i] * by;
 }
 
-/* Sums of f8. The code of an f8 is shifted up to where f32 has its mantissa. Read as an f32, it is then the value of
- * the f8 times a power of two, and a subnormal f8 is a subnormal f32. So f32 adds the terms, and one rounding of the
- * bits of the sum gives its code.
- *
- * Where the f32 is subnormal, the sum is exact: all terms are multiples of the smallest f8. A quotient there is rounded
- * at 20 bits or more behind the last bit of the code. That does not move it over a tie: a quotient by less than 2^16
- * that is no tie is farther away from one.
- *
- * Returns false, and writes nothing, if a term has a code above `last`: such a code is no number. It does the same if
- * `by` is larger than 2^16 or smaller than 2^-16. `most` is the code of sums that are too large. */
-#ifdef WIDE_QUICK
-RAW_INLINE bool wide_sum_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by,
-                               int mant, uint8_t last, uint8_t most)
+/* Sums of f8. f32 adds the terms times a power of two, and one rounding of the bits of the sum gives its code. Returns
+ * 0, and writes nothing, if a term has a code above `last`: such a code is no number. `most` is the code of sums that
+ * are too large. */
+RAW_INLINE int wide_sum_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by, int mant,
+                              uint8_t last, uint8_t most)
 {
     wide_f r[WIDE], x[WIDE];
-    wide_u u[WIDE];
     wide_h h[WIDE_HALVES];
     wide_b c = wide_load8(in[0] + at), high = c + c;
-    if (by > 0x1p16f || by < 0x1p-16f)
-        return false;
-    wide_codes_low(h, c, mant);
-    wide_from_codes(r, h);
+    if (!WIDE_SCALES_F8(by))
+        return -1;
+    wide_scaled_f8(r, c, mant);
     for (int k = 1; k < ways; k++) {
         c = wide_load8(in[k] + at);
         high = wide_max8(high, c + c);
-        wide_codes_low(h, c, mant);
-        wide_from_codes(x, h);
+        wide_scaled_f8(x, c, mant);
         for (int i = 0; i < WIDE; i++)
             r[i] += x[i];
     }
     if (wide_any_above8(high, (uint8_t)(2 * last)))
-        return false;
+        return 0;
     wide_scale(r, by);
-    for (int i = 0; i < WIDE; i++)
-        u[i] = (wide_u)r[i];
-    wide_round_at(h, u, 1u << (23 - mant));
+    wide_round_f8(h, r, mant);
     const wide_b sign = wide_high_bytes(h);
     for (int i = 0; i < WIDE_HALVES; i++)
         h[i] += h[i];
-    const wide_b code = wide_min8(wide_drop(h, 8 - mant), (wide_b){0} + most);
+    const wide_b code = wide_min8(wide_drop(h, WIDE_F8_AT(mant) + 1), (wide_b){0} + most);
     wide_store8(d + at, wide_pick8((wide_b){0} + 0x80, sign, code));
-    return true;
+    return 1;
 }
 
 #define WIDE_SUM_CODES(T, mant, last, most)                                                                   \
     RAW_INLINE int total_##T(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by, \
                              int steps)                                                                       \
     {                                                                                                         \
-        return steps == 1 && wide_sum_codes(d, in, at, ways, by, mant, last, most);                           \
+        return steps == 1 ? wide_sum_codes(d, in, at, ways, by, mant, last, most) : -1;                       \
     }
 WIDE_SUM_CODES(f8e4m3, 3, 0x7e, 0x7f)
 WIDE_SUM_CODES(f8e5m2, 2, 0x7b, 0x7c)
 WIDE_SUM_CODES(f8e4m3sat, 3, 0x7e, 0x7e)
 WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
-#else
-#define total_f8e4m3 wide_none
-#define total_f8e5m2 wide_none
-#define total_f8e4m3sat wide_none
-#define total_f8e5m2sat wide_none
-#endif
 #define total_f16 wide_none
 #define total_bf16 wide_none
 

@@ -91,6 +91,29 @@ RAW_INLINE void wide_round(wide_h *h, const wide_u *x)
         r[i] = x[i] + 0x7fff + (x[i] >> 16 & 1);
     wide_upper(h, r);
 }
+
+/* For sums of f8 (wide_folds.h): f32 that are the f8 times a power of two. The code of an f8 is shifted up to where f16
+ * has its mantissa. That way no f32 is subnormal, since a program may have switched these off. */
+#define WIDE_SCALES_F8(by) ((by) == 1)
+RAW_INLINE void wide_scaled_f8(wide_f *x, wide_b c, int mant)
+{
+    const wide_h signs = (wide_h)_mm256_cvtepi8_epi16((__m128i)c), h = mant == 3 ? signs << 7 & 0xbfff : signs << 8;
+    wide_from_f16(x, &h);
+}
+
+/* Back: the code is in the bits from WIDE_F8_AT on, rounded to nearest even. f16 gets the bits of the f32 that it has
+ * room for, and its last bit is set if anything was cut off. */
+#define WIDE_F8_AT(mant) (10 - (mant))
+RAW_INLINE void wide_round_f8(wide_h *h, const wide_f *x, int mant)
+{
+    wide_f cut[WIDE];
+    for (int i = 0; i < WIDE; i++) {
+        const wide_u u = (wide_u)x[i];
+        cut[i] = (wide_f)(u | (((u & 0x1fff) + 0x1fff) & 0x2000));
+    }
+    wide_cut_f16(h, cut);
+    h[0] += (uint16_t)((1 << (9 - mant)) - 1) + (h[0] >> WIDE_F8_AT(mant) & 1);
+}
 #endif
 
 #ifndef WIDE_TO_BF16

@@ -127,16 +127,6 @@ RAW_INLINE wide_b wide_look_up(wide_b x, wide_b table, wide_b i)
     return (wide_b)vqtbx1q_u8((uint8x16_t)x, (uint8x16_t)table, (uint8x16_t)i);
 }
 
-/* Upper halves of f32 whose bits are those of the codes of an f8, as far down as exponents go. */
-RAW_INLINE void wide_codes_low(wide_h *h, wide_b c, int mant)
-{
-    const int8x16_t s = (int8x16_t)c;
-    for (int i = 0; i < 2; i++) {
-        int8x8_t half = i ? vget_high_s8(s) : vget_low_s8(s);
-        h[i] = mant == 3 ? (wide_h)vshll_n_s8(half, 4) & 0x87ff : (wide_h)vshll_n_s8(half, 5) & 0x8fff;
-    }
-}
-
 /* What is left beyond the limit: the largest of four lanes takes a fraction of the time that one of sixteen takes. */
 RAW_INLINE bool wide_any_above8(wide_b a, uint8_t limit)
 {
@@ -240,6 +230,35 @@ RAW_INLINE void wide_round_at(wide_h *h, const wide_u *x, uint32_t odd)
 RAW_INLINE void wide_round(wide_h *h, const wide_u *x)
 {
     wide_round_at(h, x, 0x10000);
+}
+
+/* For sums of f8 (wide_folds.h): f32 that are the f8 times a power of two. The code of an f8 is shifted up to where f32
+ * has its mantissa, and a subnormal f8 is a subnormal f32. Where the f32 is subnormal, a sum is exact: all terms are
+ * multiples of the smallest f8. A quotient there is rounded at 20 bits or more behind the last bit of the code. That
+ * does not move it over a tie: a quotient by less than 2^16 that is no tie is farther away from one. */
+#define WIDE_SCALES_F8(by) ((by) <= 0x1p16f && (by) >= 0x1p-16f)
+RAW_INLINE void wide_scaled_f8(wide_f *x, wide_b c, int mant)
+{
+    wide_h h[2];
+    wide_u u[WIDE];
+    const int8x16_t s = (int8x16_t)c;
+    for (int i = 0; i < 2; i++) {
+        int8x8_t half = i ? vget_high_s8(s) : vget_low_s8(s);
+        h[i] = mant == 3 ? (wide_h)vshll_n_s8(half, 4) & 0x87ff : (wide_h)vshll_n_s8(half, 5) & 0x8fff;
+    }
+    wide_raise(u, h);
+    for (int i = 0; i < WIDE; i++)
+        x[i] = (wide_f)u[i];
+}
+
+/* Back: the code is in the bits from WIDE_F8_AT on, rounded to nearest even. */
+#define WIDE_F8_AT(mant) (7 - (mant))
+RAW_INLINE void wide_round_f8(wide_h *h, const wide_f *x, int mant)
+{
+    wide_u u[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)x[i];
+    wide_round_at(h, u, 1u << (23 - mant));
 }
 
 /* f16: exact; to nearest even. NaNs become quiet and keep as much of their payload as fits. */

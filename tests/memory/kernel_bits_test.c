@@ -2,8 +2,8 @@
  * another processor by one call of a cross compiler, with -O3 -Iinclude -Isrc -Itests: this file, support/share.c,
  * base/dtype.c and the sources of memory. An emulator runs it then (qemu-x86_64 -cpu max).
  * Sources of 8 and 16 bits: all their codes. Sources of 32 bits and more: random bits, 10^8 f32 for each narrow float
- * if WEFT_TEST_SHARE is full, otherwise a share of them. Then all lengths up to 70 at every alignment, rows, and folds.
- */
+ * if WEFT_TEST_SHARE is full, otherwise a share of them. Then all lengths up to 70 at every alignment, rows, and folds,
+ * those of 8-bit elements with all pairs of codes. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -149,6 +149,27 @@ static void check_folds(int level, int op, int dtype)
             }
 }
 
+/* Folds of two runs of 8-bit elements that have all pairs of codes, of a third run that is random, and of four. */
+static void check_pairs(int level, int op, int dtype)
+{
+    const struct memory_tile run = {1, {N}, {{1}, {1}}};
+    for (size_t ways = 2; ways <= 4; ways++) {
+        struct memory_term terms[4];
+        fill_random(4 * N);
+        for (size_t i = 0; i < N; i++) {
+            src[i] = (unsigned char)i;
+            src[N + i] = (unsigned char)(i >> 8);
+        }
+        for (size_t k = 0; k < ways; k++)
+            terms[k] = (struct memory_term){src + k * N, dtype, run.stride[1]};
+        memory_level(0);
+        memory_fold(&run, want, dtype, 0, dtype_acc(dtype), op, op == WEFT_AVG ? 3 : 0, terms, ways);
+        memory_level(level);
+        memory_fold(&run, got, dtype, 0, dtype_acc(dtype), op, op == WEFT_AVG ? 3 : 0, terms, ways);
+        compare(level, dtype, dtype, N, N);
+    }
+}
+
 int main(void)
 {
     int most = memory_level(-1);
@@ -168,8 +189,11 @@ int main(void)
             }
         for (int op = 1; op <= OP_COUNT; op++)
             for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
-                if (dtype_foldable(op, dtype))
+                if (dtype_foldable(op, dtype)) {
                     check_folds(level, op, dtype);
+                    if (weft_dtype_size(dtype) == 1)
+                        check_pairs(level, op, dtype);
+                }
         if (faults)
             return 1;
     }
