@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/math.h"
 #include "version/bus_relay.h"
@@ -171,12 +172,12 @@ static int relay_source(struct fetch_attempt *a, struct fetch_source *o)
         return FETCH_AGAIN;
     int err = part_client_part(&a->relay, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
                                a->until, &file, &o->generation);
-    /* If the relay is another process, for this attempt only: a map would keep its memory when it has gone. */
-    int64_t epoch =
-        s->relay && !strcmp(a->relay_slot.socket, part_server_socket(s->bus->server)) ? o->part->version.epoch : 0;
-    if (!err)
-        err = subscribe_map(s, a->relay.name, epoch, false, file, o->places.bytes + (int64_t)o->places.blocks,
-                            &o->snapshot);
+    bool here = s->relay && !strcmp(a->relay_slot.socket, part_server_socket(s->bus->server));
+    if (!err && here) {
+        close(file);
+        o->snapshot = bus_relay_memory(s->relay, o->part->rank);
+    } else if (!err) /* for this attempt only: a map would keep the memory of a relay that has gone */
+        err = subscribe_map(s, a->relay.name, 0, file, o->places.bytes + (int64_t)o->places.blocks, &o->snapshot);
     unsigned char *bits = err ? NULL : list_blocks(a, o);
     if (!err && !bits)
         err = error_nomem();
@@ -213,7 +214,7 @@ static int ask_source(struct fetch_attempt *a, struct fetch_source *o)
     err = part_client_part(&o->client, &o->of, (unsigned char *)o->digests, o->places.blocks * sizeof *o->digests,
                            a->until, &file, &o->generation);
     if (!err && file >= 0)
-        err = subscribe_map(s, o->client.name, o->part->version.epoch, true, file, o->places.bytes, &o->snapshot);
+        err = subscribe_map(s, o->client.name, o->part->version.epoch, file, o->places.bytes, &o->snapshot);
     if (!err && o->snapshot.data && !snapshot_is(&o->snapshot, o->part->generation)) {
         snprintf(s->why, sizeof s->why, "%s has reused its memory", o->client.name);
         return FETCH_AGAIN;

@@ -384,8 +384,7 @@ int subscribe_stopped(const weft_subscriber *s)
 
 /* ---- mappings ---- */
 
-int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, bool pin, int file, int64_t bytes,
-                  struct snapshot *out)
+int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int file, int64_t bytes, struct snapshot *out)
 {
     struct stat st;
     if (fstat(file, &st)) {
@@ -412,7 +411,7 @@ int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, bool pi
         s->maps.n--;
         return err;
     }
-    if (s->device && pin)
+    if (s->device && epoch) /* a relay's memory is mapped for one fetch */
         m->pinned = bus_device_pin(fetch_device_lanes(s->device), &m->snapshot, true);
     *out = m->snapshot;
     return 0;

@@ -101,10 +101,8 @@ int subscribe_write_begin(weft_subscriber *s, int64_t until);
 void subscribe_write_end(weft_subscriber *s);
 /* The buffer for the next version: waits until its pins are given back. */
 int subscribe_room(weft_subscriber *s, int64_t until, struct subscribe_buffer **out);
-/* Maps a snapshot, or finds its mapping, and closes the file. Valid until subscribe_unmap. pin: for the device, if
- * there is one. */
-int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, bool pin, int file, int64_t bytes,
-                  struct snapshot *out);
+/* Maps a snapshot, or finds its mapping, and closes the file. Valid until subscribe_unmap. */
+int subscribe_map(weft_subscriber *s, const char *source, int64_t epoch, int file, int64_t bytes, struct snapshot *out);
 void subscribe_unmap(weft_subscriber *s, int64_t but); /* those of all epochs except this one */
 bool subscribe_pinned(const weft_subscriber *s, const struct snapshot *mapped); /* for the device */
 void subscribe_key(const weft_subscriber *s, int rank, char key[RECORD_KEY]);   /* rank -1: that of the decision */
