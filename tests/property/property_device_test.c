@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
 #include "property_device.h"
 #include "property_processes.h"
 #include "property_report.h"
@@ -101,16 +100,15 @@ static void random_cases_run_right_on_threads(void **state)
 static void random_cases_run_right_by_nccl(void **state)
 {
     (void)state;
-    const struct device_ops *ops;
-    const char *why = "there is no device";
+    const char *together = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     char *queues = strdup(getenv("WEFT_SIM_QUEUES"));
-    setenv("WEFT_SIM_NCCL", "1", 1);
-    setenv("WEFT_SIM_QUEUES", "0", 1);
-    if (device_find("test", WEFT_MEMORY_CUDA, getenv("WEFT_MODULES"), &ops) || !ops->group_name(true, &why)) {
-        print_message("skip: %s\n", why);
+    if (strcmp(getenv("WEFT_DEVICE"), "sim") && (!together || strcmp(together, "1"))) {
+        print_message("skip: NCCL_MULTI_RANK_GPU_ENABLE is not 1\n");
         free(queues);
         skip();
     }
+    setenv("WEFT_SIM_NCCL", "1", 1);
+    setenv("WEFT_SIM_QUEUES", "0", 1);
     processes = device_sides_by_nccl = true;
     int64_t n = runs_seen.cases + test_share(200, 2500);
     report_install();

@@ -1,10 +1,11 @@
-/* NCCL's calls never block here: a communicator is opened with `blocking` = 0, and what is in progress is asked for
- * again until it is done, the group is aborted, or time runs out. */
+/* A communicator is a blocking one: NCCL starts a thread for each group of messages of another kind, which takes 100
+ * us. So its calls that wait for peers are made by a thread of this file, beside the caller's, which waits for it no
+ * longer than a time that is given: joining, the first messages, by which ranks connect, and leaving. */
 #define _GNU_SOURCE
 #include "device/cuda/cuda_nccl.h"
 
 #include <dlfcn.h>
-#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,12 @@
 #define LIBRARY "libnccl.so.2"
 #define LEAST 22800        /* the version: 2.28.0 */
 #define TOGETHER 23000     /* that takes several ranks on a device */
-#define LOOK_NS 20000      /* between two looks at what is in progress */
 #define FLUSH_NS 100000000 /* that a rank waits for its last messages to leave, when it leaves the group */
 
 /* ---- NCCL's documented interface ---- */
 
-enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7, NCCL_UINT8 = 1 };
+enum { NCCL_SUCCESS = 0, NCCL_UINT8 = 1 };
+enum { NCCL_ERROR = 1000, NCCL_LATE }; /* of this file: a call was not made; it has not returned yet */
 
 struct nccl_id {
     char bytes[DEVICE_GROUP];
@@ -40,7 +41,6 @@ static struct {
     int (*ncclCommInitRankConfig)(void **comm, int ranks, struct nccl_id id, int rank, struct nccl_config *config);
     int (*ncclCommGetAsyncError)(void *comm, int *state);
     const char *(*ncclGetLastError)(void *comm);
-    int (*ncclCommFinalize)(void *comm);
     int (*ncclCommDestroy)(void *comm);
     int (*ncclCommAbort)(void *comm);
     int (*ncclGroupStart)(void);
@@ -79,7 +79,6 @@ static void open_library(void)
     FIND(ncclCommInitRankConfig)
     FIND(ncclCommGetAsyncError)
     FIND(ncclGetLastError)
-    FIND(ncclCommFinalize)
     FIND(ncclCommDestroy)
     FIND(ncclCommAbort)
     FIND(ncclGroupStart)
@@ -109,14 +108,22 @@ const char *cuda_nccl_name(bool together, const char **why)
 
 struct device_group {
     struct cuda_device *device;
-    pthread_mutex_t lock; /* NCCL's calls for one communicator are made by one thread at a time */
-    void *comm;           /* NULL: it was aborted */
-    atomic_bool stopped;  /* whoever holds the lock gives up */
-    struct device_group *next;
+    int rank, size;
+    struct nccl_id id;
+    int64_t ns;       /* for which a call waits for peers */
+    atomic_int users; /* the rank that has joined, and threads that are at work; the last one frees it */
+    pthread_mutex_t
+        lock;       /* NCCL's calls for one communicator are made by one thread at a time; guards the comm, and: */
+    void *comm;     /* NULL: there is none any more */
+    bool connected; /* the first messages have gone */
 };
 
-static pthread_mutex_t leaving_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct device_group *leaving; /* groups that are not destroyed yet, because a peer is in them */
+static int64_t now_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
 
 static int report(const struct device_group *g, const char *what)
 {
@@ -125,52 +132,87 @@ static int report(const struct device_group *g, const char *what)
                             text && *text ? text : "an unknown error");
 }
 
-static int64_t now_ns(void)
+/* The last user destroys the communicator if nobody has. */
+static void drop(struct device_group *g)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
-/* What `result` becomes when it is not in progress any more. At the end of the time it is still in progress. */
-static int settle(struct device_group *g, int result, int64_t ns)
-{
-    int64_t until = now_ns() + ns;
-    while (result == NCCL_IN_PROGRESS && !atomic_load_explicit(&g->stopped, memory_order_relaxed) && now_ns() < until) {
-        int failed = nccl.ncclCommGetAsyncError(g->comm, &result);
-        if (failed)
-            return failed;
-        if (result == NCCL_IN_PROGRESS)
-            nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    }
-    return result;
-}
-
-static void free_group(struct device_group *g)
-{
+    if (atomic_fetch_sub_explicit(&g->users, 1, memory_order_acq_rel) > 1)
+        return;
+    if (g->comm)
+        nccl.ncclCommAbort(g->comm);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
-/* Destroys those that have come to an end. */
-static void sweep(void)
+/* What a thread does beside the caller. Both hold it; the last one frees it. */
+struct beside {
+    struct device_group *group;
+    int (*body)(struct device_group *g, const struct beside *b);
+    void *stream;
+    const struct device_message *messages; /* a copy, behind this struct */
+    size_t n;
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    bool done, left; /* guarded by the lock: the body has come to its end; the caller waits no more */
+    int result;
+};
+
+static void *serve(void *arg)
 {
-    pthread_mutex_lock(&leaving_lock);
-    for (struct device_group **at = &leaving, *g; (g = *at);) {
-        int state = NCCL_SUCCESS;
-        bool pushed;
-        if (!nccl.ncclCommGetAsyncError(g->comm, &state) && state == NCCL_IN_PROGRESS) {
-            at = &g->next;
-            continue;
-        }
-        *at = g->next;
-        if (!cuda_enter(g->device, &pushed)) {
-            nccl.ncclCommDestroy(g->comm);
-            cuda_leave(g->device, pushed);
-        }
-        free_group(g);
+    struct beside *b = arg;
+    struct device_group *g = b->group;
+    struct cuda_device *d = g->device;
+    bool pushed;
+    int result = cuda_enter(d, &pushed) ? NCCL_ERROR : b->body(g, b);
+    pthread_mutex_lock(&b->lock);
+    b->result = result;
+    b->done = true;
+    bool left = b->left;
+    pthread_cond_signal(&b->over);
+    pthread_mutex_unlock(&b->lock);
+    if (left)
+        free(b);
+    drop(g);
+    cuda_leave(d, pushed);
+    return NULL;
+}
+
+/* Does it in a thread, for which the caller waits at most ns. NCCL_LATE: it goes on. */
+static int do_beside(struct device_group *g, int (*body)(struct device_group *g, const struct beside *b), int64_t ns,
+                     void *stream, const struct device_message *messages, size_t n)
+{
+    struct beside *b = calloc(1, sizeof *b + n * sizeof *messages);
+    pthread_t thread;
+    if (!b)
+        return NCCL_ERROR;
+    *b = (struct beside){.group = g, .body = body, .stream = stream, .messages = (void *)(b + 1), .n = n};
+    if (n)
+        memcpy(b + 1, messages, n * sizeof *messages);
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->over, NULL);
+    atomic_fetch_add_explicit(&g->users, 1, memory_order_relaxed);
+    sigset_t all, before; /* the program's signals are for its own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, NULL, serve, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        atomic_fetch_sub_explicit(&g->users, 1, memory_order_relaxed);
+        free(b);
+        return NCCL_ERROR;
     }
-    pthread_mutex_unlock(&leaving_lock);
+    pthread_detach(thread);
+    int64_t until = now_ns(CLOCK_REALTIME) + ns;
+    const struct timespec at = {until / 1000000000, until % 1000000000};
+    pthread_mutex_lock(&b->lock);
+    while (!b->done && !pthread_cond_timedwait(&b->over, &b->lock, &at)) {
+    }
+    bool done = b->done;
+    int result = done ? b->result : NCCL_LATE;
+    b->left = true;
+    pthread_mutex_unlock(&b->lock);
+    if (done)
+        free(b);
+    return result;
 }
 
 int cuda_nccl_id(struct device *device, char id[DEVICE_GROUP])
@@ -191,64 +233,68 @@ int cuda_nccl_id(struct device *device, char id[DEVICE_GROUP])
     return 0;
 }
 
+static int join_group(struct device_group *g, const struct beside *b)
+{
+    struct nccl_config config = {sizeof config, 0xcafebeef, 21400, 1};
+    (void)b;
+    return nccl.ncclCommInitRankConfig(&g->comm, g->size, g->id, g->rank, &config);
+}
+
 int cuda_nccl_join(struct device *device, const char id[DEVICE_GROUP], int rank, int size, int64_t ns,
                    struct device_group **out)
 {
     struct cuda_device *d = cuda_of(device);
-    struct nccl_config config = {sizeof config, 0xcafebeef, 21400, 0};
-    struct nccl_id group;
-    bool pushed;
     struct device_group *g = calloc(1, sizeof *g);
     if (!g)
         return d->error(WEFT_ENOMEM, "out of memory");
-    g->device = d;
+    *g = (struct device_group){.device = d, .rank = rank, .size = size, .ns = ns, .users = 1};
+    memcpy(g->id.bytes, id, sizeof g->id.bytes);
     pthread_mutex_init(&g->lock, NULL);
-    memcpy(group.bytes, id, sizeof group.bytes);
-    int e = cuda_enter(d, &pushed);
-    if (!e) {
-        sweep();
-        int result = settle(g, nccl.ncclCommInitRankConfig(&g->comm, size, group, rank, &config), ns);
-        if (result == NCCL_IN_PROGRESS)
-            e = d->error(WEFT_EPEER, "CUDA device %d: not all ranks have joined a group of NCCL in time",
-                         d->device.number);
-        else if (result)
-            e = report(g, "joining a group");
-        cuda_leave(d, pushed);
-    }
-    if (e) {
-        cuda_nccl_abort(g);
-        free_group(g);
-        return e;
-    }
-    *out = g;
-    return 0;
+    int result = do_beside(g, join_group, ns, NULL, NULL, 0), e = 0;
+    if (result == NCCL_LATE)
+        e = d->error(WEFT_EPEER, "CUDA device %d: not all ranks have joined a group of NCCL in time", d->device.number);
+    else if (result)
+        e = report(g, "joining a group");
+    if (e)
+        drop(g);
+    else
+        *out = g;
+    return e;
 }
 
-static int move_all(struct device_group *g, void *stream, const struct device_message *m, size_t n)
+static int move_all(struct device_group *g, const struct beside *b)
 {
     int result = nccl.ncclGroupStart();
-    for (size_t i = 0; i < n && !result; i++) {
-        result = m[i].sends ? nccl.ncclSend(m[i].at, m[i].bytes, NCCL_UINT8, m[i].peer, g->comm, stream)
-                            : nccl.ncclRecv(m[i].at, m[i].bytes, NCCL_UINT8, m[i].peer, g->comm, stream);
-        if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS;
+    for (size_t i = 0; i < b->n && !result; i++) {
+        const struct device_message *m = &b->messages[i];
+        result = m->sends ? nccl.ncclSend(m->at, m->bytes, NCCL_UINT8, m->peer, g->comm, b->stream)
+                          : nccl.ncclRecv(m->at, m->bytes, NCCL_UINT8, m->peer, g->comm, b->stream);
     }
     int ended = nccl.ncclGroupEnd();
-    return settle(g, result ? result : ended, INT64_MAX / 4);
+    return result ? result : ended;
 }
 
 int cuda_nccl_move(struct device_group *g, void *stream, const struct device_message *messages, size_t n)
 {
+    const struct beside now = {.stream = stream, .messages = messages, .n = n};
     bool pushed;
     int e = cuda_enter(g->device, &pushed);
     if (e)
         return e;
     pthread_mutex_lock(&g->lock);
-    int result = g->comm && !g->stopped ? move_all(g, stream, messages, n) : NCCL_IN_PROGRESS;
-    if (result == NCCL_IN_PROGRESS)
+    int result = !g->comm       ? NCCL_LATE
+                 : g->connected ? move_all(g, &now)
+                                : do_beside(g, move_all, g->ns, stream, messages, n);
+    g->connected = true;
+    if (!g->comm)
         e = g->device->error(WEFT_ETRANSPORT, "the group of NCCL was aborted");
+    else if (result == NCCL_LATE)
+        e = g->device->error(WEFT_EPEER, "CUDA device %d: a rank did not connect in time by NCCL",
+                             g->device->device.number);
     else if (result)
         e = report(g, "sending and receiving");
+    if (result == NCCL_LATE)
+        g->comm = NULL; /* the thread is in it still, for as long as the peer does not come */
     pthread_mutex_unlock(&g->lock);
     cuda_leave(g->device, pushed);
     return e;
@@ -259,7 +305,7 @@ int cuda_nccl_health(struct device_group *g)
     int state = NCCL_SUCCESS, e = 0;
     if (pthread_mutex_trylock(&g->lock)) /* it is at work */
         return 0;
-    if (g->comm && (nccl.ncclCommGetAsyncError(g->comm, &state) || (state && state != NCCL_IN_PROGRESS)))
+    if (g->comm && (nccl.ncclCommGetAsyncError(g->comm, &state) || state))
         e = report(g, "sending and receiving");
     pthread_mutex_unlock(&g->lock);
     return e;
@@ -268,7 +314,6 @@ int cuda_nccl_health(struct device_group *g)
 void cuda_nccl_abort(struct device_group *g)
 {
     bool pushed;
-    atomic_store_explicit(&g->stopped, true, memory_order_relaxed);
     pthread_mutex_lock(&g->lock);
     void *comm = g->comm;
     g->comm = NULL;
@@ -281,22 +326,17 @@ void cuda_nccl_abort(struct device_group *g)
 
 /* The last messages may still be on their way to another host. NCCL is done with them when all ranks are done, and a
  * rank does not wait that long. */
+static int leave_group(struct device_group *g, const struct beside *b)
+{
+    (void)b;
+    void *comm = g->comm;
+    g->comm = NULL;
+    return comm ? nccl.ncclCommDestroy(comm) : NCCL_SUCCESS;
+}
+
 void cuda_nccl_leave(struct device_group *g)
 {
-    bool pushed;
-    if (!g->comm || cuda_enter(g->device, &pushed)) {
-        free_group(g);
-        return;
-    }
-    int result = settle(g, nccl.ncclCommFinalize(g->comm), FLUSH_NS);
-    if (result == NCCL_IN_PROGRESS) {
-        pthread_mutex_lock(&leaving_lock);
-        g->next = leaving;
-        leaving = g;
-        pthread_mutex_unlock(&leaving_lock);
-    } else {
-        nccl.ncclCommDestroy(g->comm);
-        free_group(g);
-    }
-    cuda_leave(g->device, pushed);
+    if (g->comm)
+        do_beside(g, leave_group, FLUSH_NS, NULL, NULL, 0);
+    drop(g);
 }
