@@ -6,37 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device_places.h"
 #include "device_side.h"
 #include "support/clock.h"
-#include "support/hosts_meet.h"
 #include "support/ranks.h"
 #include "support/simulated.h"
 #include "support/suite.h"
 
 enum { RANKS = 4 };
-
-/* Runs the test at a place with threads of this process; a wire needs a folder to meet in. */
-static void on(const char *place, int n, const weft_comm_opts *opts, void (*body)(struct ranks_rank *), void *arg)
-{
-    const char *before = ranks_on;
-    bool wide = !strcmp(place, "tcp");
-    ranks_on = place;
-    if (wide)
-        assert_int_equal(hosts_setup(NULL), 0);
-    ranks_run(n, opts, body, arg, NULL);
-    if (wide)
-        hosts_teardown(NULL);
-    ranks_on = before;
-}
-
-/* With TSan the address space has no room for the files of several rank threads. */
-static const char *const places[] = {
-    "threads",
-#if !defined(__SANITIZE_THREAD__)
-    "shm",
-    "tcp",
-#endif
-};
 
 /* ---- copies overlap ---- */
 
@@ -88,7 +65,7 @@ static bool overlaps(const char *place, struct overlap *out)
         char text[16];
         snprintf(text, sizeof text, "%d", rate);
         simulated_set("WEFT_SIM_RATE", text);
-        on(place, 2, NULL, send_many, out);
+        run_at(place, 2, NULL, send_many, out);
         enough = out->overlap_ns > out->copying_ns / 3;
     }
     simulated_set("WEFT_SIM_RATE", "64");
@@ -101,17 +78,17 @@ static void copies_out_of_a_device_and_into_another_overlap(void **state)
 {
     (void)state;
     simulated_set("WEFT_SIM_SEED", "0");
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < DEVICE_PLACES; i++) {
         struct overlap many, one;
         weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
-        bool enough = overlaps(places[i], &many);
+        bool enough = overlaps(device_places[i], &many);
         opts.channel_buckets = 1;
-        on(places[i], 2, &opts, send_many, &one);
-        print_message("%s: copies for %lld ms, two at once %lld ms; with one slot %lld and %lld ms\n", places[i],
+        run_at(device_places[i], 2, &opts, send_many, &one);
+        print_message("%s: copies for %lld ms, two at once %lld ms; with one slot %lld and %lld ms\n", device_places[i],
                       (long long)many.copying_ns / 1000000, (long long)many.overlap_ns / 1000000,
                       (long long)one.copying_ns / 1000000, (long long)one.overlap_ns / 1000000);
         assert_true(enough);
-        if (strcmp(places[i], "tcp")) /* each end of a wire has a slot of its own, so that two are at work */
+        if (strcmp(device_places[i], "tcp")) /* each end of a wire has a slot of its own, so that two are at work */
             assert_true(one.overlap_ns < one.copying_ns / 20);
     }
     simulated_set("WEFT_SIM_RATE", NULL);
@@ -132,39 +109,6 @@ static const struct {
     {"f32[64,64/x] @x4", "f32[64,64] @x2=3,0"},
 };
 
-/* One side of a tensor, in host memory and perhaps on the device. */
-struct where {
-    weft_local local;
-    char *host;
-    void *device;
-    weft_view view;
-};
-
-static int place_side(struct where *w, const struct ranks_rank *r, const weft_layout *layout, bool placed)
-{
-    int err = weft_layout_local(layout, r->rank, &w->local);
-    size_t bytes = (size_t)w->local.bytes;
-    w->host = calloc(bytes + 1, 1);
-    for (size_t i = 0; i < bytes; i++) /* small numbers in every dtype */
-        w->host[i] = (char)(i % 4 == 3 ? 0x3f : (i * 7 + (size_t)r->rank) % 64);
-    w->view = (weft_view)WEFT_VIEW(w->host, bytes);
-    if (err || !placed || !bytes)
-        return err;
-    err = weft_comm_alloc(r->comm, bytes, WEFT_MEMORY_CUDA, 0, &w->device);
-    w->view.data = w->device;
-    w->view.memory = WEFT_MEMORY_CUDA;
-    return err;
-}
-
-static int move_side(struct side *s, const struct where *w, bool up)
-{
-    if (!w->device)
-        return 0;
-    int err =
-        up ? copy(s, w->device, w->host, (size_t)w->local.bytes) : copy(s, w->host, w->device, (size_t)w->local.bytes);
-    return err ? err : sync_side(s);
-}
-
 /* Which sides are on the device: bits of ranks, in four ways. */
 static bool is_placed(int mix, int rank, int side)
 {
@@ -181,8 +125,8 @@ static void one_pair(struct ranks_rank *r, int pair, int mix, struct where *want
     RANKS_OK(r, device_open("test", WEFT_MEMORY_CUDA, 0, getenv("WEFT_MODULES"), &s.device));
     RANKS_OK(r, s.device->ops->stream_open(s.device, &s.stream));
     RANKS_OK(r, lower(&s, r->comm, pairs[pair].from, pairs[pair].to));
-    RANKS_OK(r, place_side(&sides[0], r, s.from, !want ? false : is_placed(mix, r->rank, 0)));
-    RANKS_OK(r, place_side(&sides[1], r, s.to, !want ? false : is_placed(mix, r->rank, 1)));
+    RANKS_OK(r, place_side(&sides[0], r, s.from, want && is_placed(mix, r->rank, 0) ? 0 : -1));
+    RANKS_OK(r, place_side(&sides[1], r, s.to, want && is_placed(mix, r->rank, 1) ? 0 : -1));
     RANKS_OK(r, weft_bind(s.plan, r->comm, &sides[0].view, &sides[1].view, &opts, &s.exec));
     RANKS_OK(r, move_side(&s, &sides[0], true));
     for (int run = 0; run < 3; run++)
@@ -227,8 +171,8 @@ static void all_pairs(struct ranks_rank *r)
 static void pairs_of_mixed_memory_give_the_bits_of_host_memory(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        on(places[i], RANKS, NULL, all_pairs, NULL);
+    for (size_t i = 0; i < DEVICE_PLACES; i++)
+        run_at(device_places[i], RANKS, NULL, all_pairs, NULL);
 }
 
 /* ---- deaths ---- */

@@ -14,7 +14,6 @@
 #include "device_side.h"
 #include "support/clock.h"
 #include "support/conformance.h"
-#include "support/json_syntax.h"
 #include "support/ranks.h"
 #include "support/simulated.h"
 #include "support/soon.h"
@@ -23,20 +22,6 @@
 enum { RANKS = 4, STREAMS = 16, RUNS = 20 };
 
 /* ---- forms ---- */
-
-static bool explains(weft_exec *x, const char *text)
-{
-    char buf[4096];
-    size_t len;
-    return !weft_exec_explain(x, false, buf, sizeof buf, &len) && strstr(buf, text);
-}
-
-static bool explains_json(weft_exec *x, const char *text)
-{
-    char buf[4096];
-    size_t len;
-    return !weft_exec_explain(x, true, buf, sizeof buf, &len) && json_is_valid(buf) && strstr(buf, text);
-}
 
 static void run_all_forms(struct ranks_rank *r)
 {
@@ -161,34 +146,11 @@ static void an_exec_says_what_it_mirrors_and_why(void **state)
 
 /* ---- streams ---- */
 
-/* What is in the stream before a run is in its data, and what is behind sees its result, without a wait of the host. A
- * run that begins too early, or ends too late, gives a value of another run. */
 static void run_in_stream_order(struct ranks_rank *r)
 {
     struct side s;
     RANKS_OK(r, open_side(&s, r->comm, ROWS, SHIFT, r->arg));
-    float(*in)[COUNT] = pinned(&s, RUNS * sizeof *in), (*out)[COUNT] = pinned(&s, RUNS * sizeof *out);
-    RANKS_CHECK(r, in && out);
-    for (int run = 0; run < RUNS; run++)
-        for (int i = 0; i < COUNT; i++)
-            in[run][i] = (float)(10000 * run + 1000 * r->rank + i);
-    for (int run = 0; run < RUNS; run++) {
-        RANKS_OK(r, copy(&s, s.src, in[run], sizeof in[run]));
-        RANKS_OK(r, weft_exec_start_on(s.exec, s.stream));
-        RANKS_OK(r, copy(&s, out[run], s.dst, sizeof out[run]));
-    }
-    RANKS_OK(r, sync_side(&s));
-    RANKS_OK(r, weft_exec_wait(s.exec, WEFT_DEADLINE));
-    int from = (r->rank + RANKS - 1) % RANKS;
-    for (int run = 0; run < RUNS; run++)
-        for (int i = 0; i < COUNT; i++)
-            RANKS_CHECK(r, out[run][i] == (float)(10000 * run + 1000 * from + i));
-    weft_exec_info info = WEFT_EXEC_INFO_INIT;
-    RANKS_OK(r, weft_exec_stats(s.exec, &info));
-    RANKS_CHECK(r, info.runs == RUNS);
-    unpinned(&s, in);
-    unpinned(&s, out);
-    close_side(&s, r->comm);
+    keep_stream_order(r, &s, RUNS);
 }
 
 static void runs_keep_the_order_of_a_stream(void **state)
