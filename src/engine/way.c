@@ -84,7 +84,7 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
             if (src->nloops != dst->nloops)
                 continue;
             struct shape both = shape_pair(from, src, to, dst);
-            if (both.loops && !both.span)
+            if (both.loops > 1 && !both.span)
                 continue; /* a transpose, which the kernel does best as a whole */
             if (both.outer)
                 run = min64(run, both.length * (int64_t)weft_dtype_size(src->dtype));

@@ -13,6 +13,7 @@
 
 #include "memory/line.h"
 #include "memory/memory.h"
+#include "memory/pick.h"
 #include "memory/raw.h"
 #include "memory/transpose.h"
 
@@ -27,6 +28,8 @@ struct grid {
 #define SHORT 256          /* bytes of a unit that has few whole lines */
 #define LONG (32 << 10)    /* bytes of a unit for which memcpy is as fast */
 #define CACHED (256 << 10) /* bytes that the caches of a core keep */
+#define PICKED 256         /* bytes in short units for which tables may pay */
+#define PICKED_UNIT 8      /* bytes of a unit that is not short any more */
 
 /* Walks the grid, `together` turns at a time. Returns the turns that are done. Across: all rows get their part before
  * any row gets its next one. */
@@ -225,9 +228,44 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
         copy_each(g, dst, src);
 }
 
+static struct grid turned(const struct grid *g)
+{
+    return (struct grid){g->turns, g->rows, g->dturn, g->sturn, g->drow, g->srow, g->unit};
+}
+
+/* Picks units that are shorter than a vector out of src, if they are dense in dst along one loop. If there are few of
+ * them, that loop is a turn. */
+#define PIECES 128
+static bool grid_pick(struct grid g, unsigned char *dst, const unsigned char *src)
+{
+    const int64_t unit = (int64_t)g.unit;
+    struct pick_piece pieces[PIECES];
+    if (g.dturn != unit)
+        g = turned(&g);
+    if (unit >= PICKED_UNIT || g.dturn != unit || g.sturn == unit || g.rows * g.turns * unit < PICKED)
+        return false;
+    if (g.turns <= PIECES && g.rows > 1) {
+        for (int64_t i = 0; i < g.turns; i++)
+            pieces[i] = (struct pick_piece){src + i * g.sturn, g.srow, unit};
+        const int64_t done = pick_turns(dst, g.drow, pieces, (int)g.turns, g.rows);
+        g.rows -= done;
+        copy_units(&g, dst + done * g.drow, src + done * g.srow);
+        return true;
+    }
+    for (int64_t r = 0; r < g.rows; r++, dst += g.drow, src += g.srow) {
+        pieces[0] = (struct pick_piece){src, g.sturn, unit};
+        const int64_t done = pick_turns(dst, unit, pieces, 1, g.turns);
+        copy_units(&(struct grid){1, g.turns - done, 0, 0, unit, g.sturn, g.unit}, dst + done * unit,
+                   src + done * g.sturn);
+    }
+    return true;
+}
+
 void memory_copy_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit)
 {
-    copy_units(&(struct grid){1, n, 0, 0, dstep, sstep, unit}, dst, src);
+    const struct grid g = {1, n, 0, 0, dstep, sstep, unit};
+    if (!grid_pick(g, dst, src))
+        copy_units(&g, dst, src);
 }
 
 /* Whole lines of dst are written in order, which memcpy does not do. */
@@ -251,7 +289,7 @@ static bool nearer(int64_t a, int64_t b)
 static void copy_grid(struct grid g, unsigned char *dst, const unsigned char *src)
 {
     if (g.rows > 1 && nearer(g.srow, g.sturn))
-        g = (struct grid){g.turns, g.rows, g.dturn, g.sturn, g.drow, g.srow, g.unit};
+        g = turned(&g);
     int64_t done = copy_strips(&g, g.rows > 1 && nearer(g.drow, g.dturn), dst, src);
     g.turns -= done;
     copy_units(&g, dst + done * g.dturn, src + done * g.sturn);
@@ -309,7 +347,7 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
     for (int i = 0; i >= 0;) {
         unsigned char *d = (unsigned char *)dst + doff;
         const unsigned char *s = (const unsigned char *)src + soff;
-        if (!grid_transpose(&g, d, s))
+        if (!grid_transpose(&g, d, s) && !grid_pick(g, d, s))
             copy_grid(g, d, s);
         for (i = last - 1; i >= 0; i--) {
             if (i == row)

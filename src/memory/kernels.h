@@ -7,6 +7,7 @@
 #include "memory/cast.h"
 #include "memory/copy.h"
 #include "memory/ops.h"
+#include "memory/pick.h"
 #include "memory/sum.h"
 
 #define KERNELS_PLAIN 0  /* scalar C */
@@ -24,6 +25,7 @@ struct kernels {
     cast_loop *cast[DTYPE_COUNT + 1][DTYPE_COUNT + 1]; /* by source and target; NULL: in two steps through f32 */
     cast_loop *odd[DTYPE_COUNT + 1];                   /* to f32, rounded to odd, where f32 does not hold the source */
     sum_loop *sum;
+    pick_loop *pick; /* NULL: there is no instruction for it */
 };
 
 extern const struct kernels kernels_plain, kernels_base;

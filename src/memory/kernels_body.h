@@ -16,6 +16,7 @@
 
 #include "memory/cast_loops.h"
 #include "memory/ops_loops.h"
+#include "memory/pick_loops.h"
 #include "memory/sum_loops.h"
 #ifdef WIDE
 #include "memory/wide_folds.h"
@@ -32,4 +33,5 @@ const struct kernels KERNELS = {
     .cast = CAST_TABLE,
     .odd = ODD_TABLE,
     .sum = sum_blocks,
+    .pick = pick_vectors,
 };

@@ -25,6 +25,7 @@
 #include "engine/shape.h"
 #include "engine/work.h"
 #include "memory/line.h"
+#include "memory/pick.h"
 #include "memory/raw.h"
 
 #define TURN (32 << 10) /* bytes of all streams together in a turn */
@@ -37,12 +38,13 @@
 #define SPARSE 4        /* times the bytes that a turn writes, which may lie between two rows */
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
+#define LANES 16        /* whose rows are picked together */
 
 /* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
 struct weave_rows {
     struct memory_tile inner;
     int cut;
-    bool plain; /* a row is one piece on both sides, and is not cast */
+    bool plain; /* a row is one piece on both sides, or one element, and is not cast */
     bool casts; /* a row is one piece on both sides, and is cast */
     int64_t n, bytes;
 };
@@ -133,7 +135,7 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
         r->bytes /= t->n[i];
     }
     bool run = r->cut + 1 < t->loops && is_span(m, r->cut + 1);
-    r->plain = run && m->to == m->from;
+    r->plain = (run || t->loops == 1) && m->to == m->from;
     r->casts = run && m->to != m->from && r->bytes >= CAST_RUN;
     r->inner.loops = t->loops - r->cut;
     for (int i = 0; i < r->inner.loops; i++) {
@@ -575,11 +577,34 @@ RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, int6
         break;
 #define FOUR(X, from, step) X((from)) X((from) + (step)) X((from) + 2 * (step)) X((from) + 3 * (step))
 
+/* Rows that follow each other in dst without gaps, lane by lane, are picked. Returns how many rows these were. */
+static int64_t pick_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    struct pick_piece pieces[LANES];
+    const char *at[LANES];
+    if (n > LANES)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = i;
+        for (; k && at[k - 1] > lanes[i].dst; k--) {
+            at[k] = at[k - 1];
+            pieces[k] = pieces[k - 1];
+        }
+        at[k] = lanes[i].dst;
+        pieces[k] = (struct pick_piece){(const unsigned char *)lanes[i].src, lanes[i].sstep, lanes[i].bytes};
+    }
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++, bytes += pieces[i - 1].bytes)
+        if (lanes[i].dstep != lanes[0].dstep || at[i] != at[0] + bytes)
+            return 0;
+    return bytes == lanes[0].dstep ? pick_turns((unsigned char *)at[0], bytes, pieces, (int)n, rows) : 0;
+}
+
 /* Rows that are shorter than a line, for which a call each would cost more than the copy. */
 static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
-    int64_t several = CHUNK / across(lanes, n) + 1;
-    for (int64_t r = 0; r < rows; r += several)
+    int64_t step = max64(lanes[0].dstep, lanes[0].sstep), several = TURN / (step > 0 ? step : CHUNK) + 1;
+    for (int64_t r = pick_rows(lanes, n, rows); r < rows; r += several)
         for (uint32_t i = 0; i < n; i++)
             memory_copy_units(lanes[i].dst + r * lanes[i].dstep, lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
                               lanes[i].sstep, min64(several, rows - r), (size_t)lanes[i].bytes);
