@@ -168,7 +168,7 @@ struct device_ops {
                   const struct device_gate *g, uint64_t count);
 
     /* Groups. `group_name` says what makes them, for readers ("NCCL 2.28.3"); NULL: there are none, and *why says so
-     * in a few words. `together`: ranks of the group are on one device. */
+     * in a few words. `together`: several ranks of the group are on one device. */
     const char *(*group_name)(bool together, const char **why);
     int (*group_id)(struct device *d, char id[DEVICE_GROUP]); /* a new group's, by one of its ranks */
     /* Joins the group, and returns when all `size` ranks have, or at the deadline (nanoseconds from now). */
@@ -183,7 +183,9 @@ struct device_ops {
     /* Streams that wait for other ranks go on, and what they have received is worthless. Any thread may call it, more
      * than once; then group_leave alone may follow. */
     void (*group_abort)(struct device_group *g);
-    void (*group_leave)(struct device_group *g); /* its streams are at rest */
+    /* Its streams are at rest. Waits until what it has sent has left this host, at most as long as is given
+     * (nanoseconds). */
+    void (*group_leave)(struct device_group *g, int64_t ns);
 };
 
 /* ---- device.c ---- */

@@ -11,6 +11,7 @@
 #include "engine/block.h"
 #include "engine/device/exec_device.h"
 #include "engine/device/published.h"
+#include "engine/device/watcher.h"
 #include "engine/driver.h"
 #include "engine/exec_mail.h"
 #include "engine/proof.h"
@@ -158,7 +159,8 @@ static int complete(weft_exec *x, struct program *p, const weft_view *src, const
         tracer_open(p);
     }
     if (!err && p->driver->gather) {
-        vote = (struct core_vote){.call = call, .object = x->task.id, .code = p->driver->gather(x, p, block_at)};
+        vote = (struct core_vote){
+            .call = call, .object = x->task.id, .code = p->driver->gather(x, p, block_at, call, deadline_ns)};
         err = meeting_agree(c, &vote, deadline_ns, &meeting);
         published_free(x, p);
     }
@@ -390,6 +392,7 @@ static int rebind_exec(weft_exec *x, const weft_view *src, const weft_view *dst)
     err = meeting_agree(c, &vote, c->deadline_ns, &meeting);
     if (!err)
         err = complete(x, p, src, dst, meeting, COMM_REBIND_DONE, c->deadline_ns);
+    watcher_remove(x); /* it looks at the program */
     struct program *goes = err ? p : x->program, *stays = err ? x->program : p;
     if (goes && goes->reserve.offset == stays->reserve.offset)
         goes->reserve.offset = -1;

@@ -36,8 +36,8 @@ struct driver {
     /* It has been chosen. May be NULL. */
     void (*open)(weft_exec *x, struct program *p, const uint64_t *block_at);
     /* Collective, after the second meeting of bind: makes what all ranks need to know of each other. Another meeting
-     * follows. NULL: there is nothing. */
-    int (*gather)(weft_exec *x, struct program *p, const uint64_t *block_at);
+     * follows. `call` is what meetings are about. NULL: there is nothing. */
+    int (*gather)(weft_exec *x, struct program *p, const uint64_t *block_at, uint32_t call, int64_t deadline_ns);
     /* The program is freed. Its state may not have been made. May be NULL. */
     void (*free)(weft_exec *x, struct program *p);
 
@@ -109,7 +109,7 @@ void driver_release(weft_exec *x); /* `release` of the program's driver */
 
 /* ---- drivers/nccl.c ---- */
 
-/* What a run sends and receives at the same time, how often that is, and the bytes of device memory in between. */
+/* How many groups of messages a run has, and how many bytes of device memory they are staged in. */
 void nccl_figures(const weft_exec *x, uint32_t *groups, int64_t *staging);
 
 /* ---- the run ---- */

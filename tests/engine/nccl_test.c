@@ -223,6 +223,29 @@ static void a_rank_that_cannot_join_decides_for_all(void **state)
     on("threads", look_at_forms, NULL);
 }
 
+/* A rank that fails when all thought that they could join: the exec is carried, before the deadline. */
+static void fail_to_join(struct ranks_rank *r)
+{
+    struct side s;
+    RANKS_OK(r, open_side_on(&s, r->comm, device_of(r), ROWS, SHIFT, WAYS));
+    RANKS_CHECK(r, explains(s.exec, "messages go through 4 slots a channel of pinned host memory"));
+    RANKS_CHECK(r, explains(s.exec, r->rank == 1 ? "not by NCCL: rank 1 does not join" : "not by NCCL: "));
+    RANKS_OK(r, weft_exec_run(s.exec));
+    close_side(&s, r->comm);
+}
+
+static void a_rank_that_fails_to_join_decides_for_all(void **state)
+{
+    (void)state;
+    left_out_on_a_gpu();
+    weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
+    opts.deadline_ns = 4 * SECOND;
+    simulated_set("WEFT_SIM_NCCL", "2");
+    for (size_t i = 0; i < DEVICE_PLACES; i++)
+        run_at(device_places[i], RANKS, &opts, fail_to_join, NULL);
+    simulated_set("WEFT_SIM_NCCL", "1");
+}
+
 /* ---- other buffers ---- */
 
 static void run_rebound(struct ranks_rank *r)
@@ -342,6 +365,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs_keep_the_order_of_a_stream),
         cmocka_unit_test(a_graph_is_refused),
         cmocka_unit_test(a_rank_that_cannot_join_decides_for_all),
+        cmocka_unit_test(a_rank_that_fails_to_join_decides_for_all),
         cmocka_unit_test(an_exec_is_bound_to_other_buffers),
         cmocka_unit_test(a_device_that_fails_ends_a_run),
         cmocka_unit_test(a_death_is_named_and_releases_streams),

@@ -110,16 +110,22 @@ static void random_cases_run_right_by_nccl(void **state)
     setenv("WEFT_SIM_NCCL", "1", 1);
     setenv("WEFT_SIM_QUEUES", "0", 1);
     processes = device_sides_by_nccl = true;
-    int64_t n = runs_seen.cases + test_share(200, 2500);
+    int64_t n = runs_seen.cases + test_share(200, 2500), before = runs_seen.cases, driven = 0;
     report_install();
-    for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++)
+    for (int64_t i = 0; runs_seen.cases < n && !report.broken; i++) {
+        if (groups.errand)
+            groups.errand->by_nccl = false;
         one_case(i);
+        driven += groups.errand && groups.errand->by_nccl;
+    }
     processes_close(&groups);
     device_sides_by_nccl = false;
     setenv("WEFT_SIM_QUEUES", queues, 1);
     free(queues);
     unsetenv("WEFT_SIM_NCCL");
     assert_int_equal(report.broken, 0);
+    print_message("%lld cases by nccl of %lld\n", (long long)driven, (long long)(n - before));
+    assert_true(driven > (n - before) / 4); /* the others have one rank, or a rank without elements */
 }
 
 int main(int argc, char **argv)

@@ -116,6 +116,13 @@ static void processes_take(struct processes_tensor *from, struct trial_tensor *t
     free(dense);
 }
 
+static bool is_driven_by_nccl(const weft_exec *x)
+{
+    char text[512]; /* what comes first */
+    size_t len;
+    return !weft_exec_explain(x, false, text, sizeof text, &len) && strstr(text, "driver nccl:");
+}
+
 static int processes_run_rank(void *arg, int rank)
 {
     struct processes_errand *e = arg;
@@ -142,6 +149,8 @@ static int processes_run_rank(void *arg, int rank)
     opts.ways = e->c.device ? device_sides_ways(&e->c) : NULL;
     if (!rc)
         rc = weft_bind(plan, c, view[0], view[1], &opts, &x);
+    if (!rc && rank == 0)
+        e->by_nccl = is_driven_by_nccl(x);
     for (int turn = 0; turn < 3 && !rc; turn++) {
         for (int m = 0; m < e->c.moves; m++) {
             processes_fill(&e->tensor[m][rank], &t[m]);

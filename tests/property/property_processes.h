@@ -29,6 +29,7 @@ struct processes_errand {
     char url[PROCESSES_WAYS][80];
     int size;
     struct processes_tensor tensor[CASE_MOVES][PROCESSES_RANKS];
+    bool by_nccl; /* by rank 0: the exec was driven by nccl */
     char wrong[PROCESSES_RANKS][200];
     _Alignas(64) unsigned char room[];
 };

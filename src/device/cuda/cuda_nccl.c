@@ -15,9 +15,8 @@
 #include "weft.h"
 
 #define LIBRARY "libnccl.so.2"
-#define LEAST 22800        /* the version: 2.28.0 */
-#define TOGETHER 23000     /* that takes several ranks on a device */
-#define FLUSH_NS 100000000 /* that a rank waits for its last messages to leave, when it leaves the group */
+#define LEAST 22800    /* the version: 2.28.0 */
+#define TOGETHER 23000 /* that takes several ranks on a device */
 
 /* ---- NCCL's documented interface ---- */
 
@@ -65,7 +64,7 @@ static bool find(void *library, const char *call, void *out)
 
 static void open_library(void)
 {
-    const char *file = getenv("WEFT_NCCL");
+    const char *file = secure_getenv("WEFT_NCCL");
     void *library = dlopen(file && *file ? file : LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         snprintf(problem, sizeof problem, "NCCL is not found (%.200s)", file && *file ? file : LIBRARY);
@@ -112,22 +111,24 @@ struct device_group {
     struct nccl_id id;
     int64_t ns;       /* for which a call waits for peers */
     atomic_int users; /* the rank that has joined, and threads that are at work; the last one frees it */
-    pthread_mutex_t
-        lock;       /* NCCL's calls for one communicator are made by one thread at a time; guards the comm, and: */
-    void *comm;     /* NULL: there is none any more */
-    bool connected; /* the first messages have gone */
+    /* The communicator; NULL: there is none any more. Whoever takes it out ends it. A thread that waits inside of NCCL
+     * goes on, with an error, when another one aborts it. */
+    _Atomic(void *) comm;
+    pthread_mutex_t moves; /* messages are queued by one thread at a time; guards: */
+    bool connected;        /* the first messages have gone */
+    pthread_mutex_t ends;  /* a communicator is not asked for its health while it is ended */
 };
 
-static int64_t now_ns(clockid_t clock)
+static int64_t now_ns(void)
 {
     struct timespec t;
-    clock_gettime(clock, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-static int report(const struct device_group *g, const char *what)
+static int report(const struct device_group *g, int result, const char *what)
 {
-    const char *text = nccl.ncclGetLastError(g->comm);
+    const char *text = result == NCCL_ERROR ? "no memory, or no thread" : nccl.ncclGetLastError(NULL);
     return g->device->error(WEFT_ETRANSPORT, "CUDA device %d: %s: NCCL: %s", g->device->device.number, what,
                             text && *text ? text : "an unknown error");
 }
@@ -137,9 +138,11 @@ static void drop(struct device_group *g)
 {
     if (atomic_fetch_sub_explicit(&g->users, 1, memory_order_acq_rel) > 1)
         return;
-    if (g->comm)
-        nccl.ncclCommAbort(g->comm);
-    pthread_mutex_destroy(&g->lock);
+    void *comm = atomic_exchange(&g->comm, NULL);
+    if (comm)
+        nccl.ncclCommAbort(comm);
+    pthread_mutex_destroy(&g->moves);
+    pthread_mutex_destroy(&g->ends);
     free(g);
 }
 
@@ -147,7 +150,7 @@ static void drop(struct device_group *g)
 struct beside {
     struct device_group *group;
     int (*body)(struct device_group *g, const struct beside *b);
-    void *stream;
+    void *comm, *stream;
     const struct device_message *messages; /* a copy, behind this struct */
     size_t n;
     pthread_mutex_t lock;
@@ -184,11 +187,16 @@ static int do_beside(struct device_group *g, int (*body)(struct device_group *g,
     pthread_t thread;
     if (!b)
         return NCCL_ERROR;
-    *b = (struct beside){.group = g, .body = body, .stream = stream, .messages = (void *)(b + 1), .n = n};
+    *b = (struct beside){
+        .group = g, .body = body, .comm = atomic_load(&g->comm), .stream = stream, .messages = (void *)(b + 1), .n = n};
     if (n)
         memcpy(b + 1, messages, n * sizeof *messages);
     pthread_mutex_init(&b->lock, NULL);
-    pthread_cond_init(&b->over, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&b->over, &attr);
+    pthread_condattr_destroy(&attr);
     atomic_fetch_add_explicit(&g->users, 1, memory_order_relaxed);
     sigset_t all, before; /* the program's signals are for its own threads */
     sigfillset(&all);
@@ -201,7 +209,7 @@ static int do_beside(struct device_group *g, int (*body)(struct device_group *g,
         return NCCL_ERROR;
     }
     pthread_detach(thread);
-    int64_t until = now_ns(CLOCK_REALTIME) + ns;
+    int64_t until = now_ns() + ns;
     const struct timespec at = {until / 1000000000, until % 1000000000};
     pthread_mutex_lock(&b->lock);
     while (!b->done && !pthread_cond_timedwait(&b->over, &b->lock, &at)) {
@@ -237,7 +245,10 @@ static int join_group(struct device_group *g, const struct beside *b)
 {
     struct nccl_config config = {sizeof config, 0xcafebeef, 21400, 1};
     (void)b;
-    return nccl.ncclCommInitRankConfig(&g->comm, g->size, g->id, g->rank, &config);
+    void *comm = NULL;
+    int result = nccl.ncclCommInitRankConfig(&comm, g->size, g->id, g->rank, &config);
+    atomic_store(&g->comm, comm);
+    return result;
 }
 
 int cuda_nccl_join(struct device *device, const char id[DEVICE_GROUP], int rank, int size, int64_t ns,
@@ -249,12 +260,13 @@ int cuda_nccl_join(struct device *device, const char id[DEVICE_GROUP], int rank,
         return d->error(WEFT_ENOMEM, "out of memory");
     *g = (struct device_group){.device = d, .rank = rank, .size = size, .ns = ns, .users = 1};
     memcpy(g->id.bytes, id, sizeof g->id.bytes);
-    pthread_mutex_init(&g->lock, NULL);
+    pthread_mutex_init(&g->moves, NULL);
+    pthread_mutex_init(&g->ends, NULL);
     int result = do_beside(g, join_group, ns, NULL, NULL, 0), e = 0;
     if (result == NCCL_LATE)
         e = d->error(WEFT_EPEER, "CUDA device %d: not all ranks have joined a group of NCCL in time", d->device.number);
     else if (result)
-        e = report(g, "joining a group");
+        e = report(g, result, "joining a group");
     if (e)
         drop(g);
     else
@@ -264,38 +276,50 @@ int cuda_nccl_join(struct device *device, const char id[DEVICE_GROUP], int rank,
 
 static int move_all(struct device_group *g, const struct beside *b)
 {
+    (void)g;
     int result = nccl.ncclGroupStart();
     for (size_t i = 0; i < b->n && !result; i++) {
         const struct device_message *m = &b->messages[i];
-        result = m->sends ? nccl.ncclSend(m->at, m->bytes, NCCL_UINT8, m->peer, g->comm, b->stream)
-                          : nccl.ncclRecv(m->at, m->bytes, NCCL_UINT8, m->peer, g->comm, b->stream);
+        result = m->sends ? nccl.ncclSend(m->at, m->bytes, NCCL_UINT8, m->peer, b->comm, b->stream)
+                          : nccl.ncclRecv(m->at, m->bytes, NCCL_UINT8, m->peer, b->comm, b->stream);
     }
     int ended = nccl.ncclGroupEnd();
     return result ? result : ended;
 }
 
+/* Takes the communicator out and aborts it; the context is entered. */
+static void abort_comm(struct device_group *g)
+{
+    pthread_mutex_lock(&g->ends);
+    void *comm = atomic_exchange(&g->comm, NULL);
+    if (comm)
+        nccl.ncclCommAbort(comm);
+    pthread_mutex_unlock(&g->ends);
+}
+
 int cuda_nccl_move(struct device_group *g, void *stream, const struct device_message *messages, size_t n)
 {
-    const struct beside now = {.stream = stream, .messages = messages, .n = n};
+    const struct beside now = {.comm = atomic_load(&g->comm), .stream = stream, .messages = messages, .n = n};
     bool pushed;
     int e = cuda_enter(g->device, &pushed);
     if (e)
         return e;
-    pthread_mutex_lock(&g->lock);
-    int result = !g->comm       ? NCCL_LATE
+    pthread_mutex_lock(&g->moves);
+    int result = !now.comm      ? NCCL_ERROR
                  : g->connected ? move_all(g, &now)
                                 : do_beside(g, move_all, g->ns, stream, messages, n);
-    g->connected = true;
-    if (!g->comm)
-        e = g->device->error(WEFT_ETRANSPORT, "the group of NCCL was aborted");
-    else if (result == NCCL_LATE)
+    g->connected |= !result;
+    if (result == NCCL_LATE) {
+        abort_comm(g); /* the thread comes to its end */
         e = g->device->error(WEFT_EPEER, "CUDA device %d: a rank did not connect in time by NCCL",
                              g->device->device.number);
-    else if (result)
-        e = report(g, "sending and receiving");
-    if (result == NCCL_LATE)
-        g->comm = NULL; /* the thread is in it still, for as long as the peer does not come */
-    pthread_mutex_unlock(&g->lock);
+    } else if (result && !atomic_load(&g->comm)) {
+        e = g->device->error(WEFT_ETRANSPORT, "CUDA device %d: the group of NCCL was aborted",
+                             g->device->device.number);
+    } else if (result) {
+        e = report(g, result, "sending and receiving");
+    }
+    pthread_mutex_unlock(&g->moves);
     cuda_leave(g->device, pushed);
     return e;
 }
@@ -303,40 +327,35 @@ int cuda_nccl_move(struct device_group *g, void *stream, const struct device_mes
 int cuda_nccl_health(struct device_group *g)
 {
     int state = NCCL_SUCCESS, e = 0;
-    if (pthread_mutex_trylock(&g->lock)) /* it is at work */
+    if (pthread_mutex_trylock(&g->ends)) /* it is being ended */
         return 0;
-    if (g->comm && (nccl.ncclCommGetAsyncError(g->comm, &state) || state))
-        e = report(g, "sending and receiving");
-    pthread_mutex_unlock(&g->lock);
+    void *comm = atomic_load(&g->comm);
+    if (comm && (nccl.ncclCommGetAsyncError(comm, &state) || state))
+        e = report(g, state, "sending and receiving");
+    pthread_mutex_unlock(&g->ends);
     return e;
 }
 
 void cuda_nccl_abort(struct device_group *g)
 {
     bool pushed;
-    pthread_mutex_lock(&g->lock);
-    void *comm = g->comm;
-    g->comm = NULL;
-    pthread_mutex_unlock(&g->lock);
-    if (!comm || cuda_enter(g->device, &pushed))
+    if (cuda_enter(g->device, &pushed)) /* the device has failed, and nothing waits on it any more */
         return;
-    nccl.ncclCommAbort(comm);
+    abort_comm(g);
     cuda_leave(g->device, pushed);
 }
 
-/* The last messages may still be on their way to another host. NCCL is done with them when all ranks are done, and a
- * rank does not wait that long. */
+/* NCCL is done with the last messages when all ranks of the host are done, and a rank does not wait that long. */
 static int leave_group(struct device_group *g, const struct beside *b)
 {
     (void)b;
-    void *comm = g->comm;
-    g->comm = NULL;
+    void *comm = atomic_exchange(&g->comm, NULL);
     return comm ? nccl.ncclCommDestroy(comm) : NCCL_SUCCESS;
 }
 
-void cuda_nccl_leave(struct device_group *g)
+void cuda_nccl_leave(struct device_group *g, int64_t ns)
 {
-    if (g->comm)
-        do_beside(g, leave_group, FLUSH_NS, NULL, NULL, 0);
+    if (atomic_load(&g->comm))
+        do_beside(g, leave_group, ns, NULL, NULL, 0);
     drop(g);
 }

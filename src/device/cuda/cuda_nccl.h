@@ -11,5 +11,5 @@ int cuda_nccl_join(struct device *d, const char id[DEVICE_GROUP], int rank, int 
 int cuda_nccl_move(struct device_group *g, void *stream, const struct device_message *messages, size_t n);
 int cuda_nccl_health(struct device_group *g);
 void cuda_nccl_abort(struct device_group *g);
-void cuda_nccl_leave(struct device_group *g);
+void cuda_nccl_leave(struct device_group *g, int64_t ns);
 #endif

@@ -12,7 +12,7 @@
  *   WEFT_SIM_RATE     bytes of a microsecond by which a queue copies between host and device; 0: as fast as it can
  *   WEFT_SIM_FAIL     the number of the launch at which the device fails, from 1 on; 0: none
  *   WEFT_SIM_MPS      1: the device says that processes share it by MPS; 0. They overlap in any case
- *   WEFT_SIM_NCCL     1: ranks can form groups, as with NCCL; 0 */
+ *   WEFT_SIM_NCCL     1: ranks can form groups, as with NCCL; 2: and rank 1 fails to join one; 0 */
 #ifndef WEFT_DEVICE_SIM_SIM_H
 #define WEFT_DEVICE_SIM_SIM_H
 #include "device/device.h"

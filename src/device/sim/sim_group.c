@@ -56,12 +56,17 @@ struct device_group {
     struct move *moves;
 };
 
+static bool is_set(const char *value)
+{
+    const char *set = getenv("WEFT_SIM_NCCL");
+    return set && !strcmp(set, value);
+}
+
 const char *sim_group_name(bool together, const char **why)
 {
-    const char *on = getenv("WEFT_SIM_NCCL");
     (void)together;
     *why = "the simulated device has groups only with WEFT_SIM_NCCL=1";
-    return on && !strcmp(on, "1") ? "a simulation of NCCL" : NULL;
+    return is_set("1") || is_set("2") ? "a simulation of NCCL" : NULL;
 }
 
 static size_t table_bytes(int size)
@@ -82,15 +87,23 @@ int sim_group_id(struct device *device, char id[DEVICE_GROUP])
     return err;
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
 static bool wait_for_all(struct device_group *g, int64_t ns)
 {
+    int64_t until = now_ns() + ns;
     atomic_fetch_add_explicit(&g->table->joined, 1, memory_order_acq_rel);
-    for (; ns > 0; ns -= LOOK_NS) {
-        if (atomic_load_explicit(&g->table->joined, memory_order_acquire) == g->size)
-            return true;
+    while (atomic_load_explicit(&g->table->joined, memory_order_acquire) < g->size) {
+        if (now_ns() > until)
+            return false;
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
-    return false;
+    return true;
 }
 
 static int map_table(struct device_group *g, const struct id *id)
@@ -117,6 +130,8 @@ int sim_group_join(struct device *device, const char id[DEVICE_GROUP], int rank,
     struct id made;
     memcpy(&made, id, sizeof made);
     int err = sim_device_check(d);
+    if (!err && rank == 1 && is_set("2"))
+        err = d->error(WEFT_ETRANSPORT, "rank 1 does not join, as WEFT_SIM_NCCL=2 asks for");
     if (!err && size > RANKS_MOST)
         err = d->error(WEFT_EUNSUPPORTED, "a group of simulated devices has at most %d ranks", RANKS_MOST);
     struct device_group *g = err ? NULL : calloc(1, sizeof *g);
@@ -131,7 +146,7 @@ int sim_group_join(struct device *device, const char id[DEVICE_GROUP], int rank,
     if (!err && !wait_for_all(g, ns))
         err = d->error(WEFT_EPEER, "not all ranks have joined the group of simulated devices in time");
     if (err) {
-        sim_group_leave(g);
+        sim_group_leave(g, 0);
         return err;
     }
     *out = g;
@@ -251,8 +266,9 @@ void sim_group_abort(struct device_group *g)
     atomic_store_explicit(&g->stopped, true, memory_order_relaxed);
 }
 
-void sim_group_leave(struct device_group *g)
+void sim_group_leave(struct device_group *g, int64_t ns)
 {
+    (void)ns;
     free_moves(g, true);
     if (g->table)
         munmap(g->table, g->bytes);

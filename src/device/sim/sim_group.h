@@ -11,5 +11,5 @@ int sim_group_join(struct device *d, const char id[DEVICE_GROUP], int rank, int 
 int sim_group_move(struct device_group *g, void *stream, const struct device_message *messages, size_t n);
 int sim_group_health(struct device_group *g);
 void sim_group_abort(struct device_group *g);
-void sim_group_leave(struct device_group *g);
+void sim_group_leave(struct device_group *g, int64_t ns);
 #endif

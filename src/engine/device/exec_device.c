@@ -21,6 +21,7 @@
  * whether its messages may go through pinned slots.
  * What all notes have in common has both forms of the hash only if all ranks with device memory have the same device.
  */
+#define LEAVE_NS INT64_C(100000000) /* on one host nothing is on its way any more; others may leave later */
 #define HASH_BITS 24
 #define HASH_MASK ((UINT64_C(1) << HASH_BITS) - 1)
 #define SHARES (UINT64_C(1) << (2 * HASH_BITS))
@@ -91,6 +92,18 @@ static bool agree(uint64_t note)
     return note & SHARES && one_device(note);
 }
 
+/* Has another rank memory on the device of this rank? It would be on this host, where all votes can be seen. */
+static bool has_company(const weft_exec *x, const struct device *d, uint64_t meeting)
+{
+    const weft_comm *c = x->comm;
+    uint64_t own = d ? note_of(d, false) : 0;
+    for (int r = 0; d && r < c->size; r++)
+        if (r != c->rank && !transport_elsewhere(c->link, r) &&
+            (core_vote_of(c->group, r, meeting)->note & (SHARES - 1)) == own)
+            return true;
+    return false;
+}
+
 /* The device of the other ranks, for a rank that has host memory only. */
 static int find_device(uint64_t hash, struct device **out)
 {
@@ -120,7 +133,7 @@ static int set_up(weft_exec *x, struct device *d, bool shared, struct device_gro
     if (!x->device) {
         if (group) {
             d->ops->group_abort(group);
-            d->ops->group_leave(group);
+            d->ops->group_leave(group, 0);
         }
         d->ops->close(d);
         return error_nomem();
@@ -197,7 +210,7 @@ int exec_device_choose(weft_exec *x, const struct sites *s, const weft_view *src
     bool shared = agree(note);
     struct device_group *group = NULL;
     if (!shared)
-        err = joining_all(x, d, one_device(note), deadline_ns, &group, joining, sizeof joining);
+        err = joining_all(x, d, has_company(x, d, meeting), deadline_ns, &group, joining, sizeof joining);
     x->carried = !shared && !group && note & CARRIES;
     if (!*why)
         snprintf(why, sizeof why, "%s",
@@ -227,7 +240,7 @@ void exec_device_close(weft_exec *x)
         if (e->lanes[i])
             ops->stream_close(e->device, e->lanes[i]);
     if (e->group)
-        ops->group_leave(e->group);
+        ops->group_leave(e->group, x->comm->link->hosts ? x->comm->deadline_ns : LEAVE_NS);
     if (e->scratch)
         ops->free(e->device, e->scratch);
     objects_free(&e->known);

@@ -4,7 +4,7 @@
  *   shared     All device memory of all ranks is on one device, all ranks are on one host, and each rank can share its
  *              memory with the others. Then one rank, the launcher, starts kernels that do the work of all ranks
  *              (drivers/launcher.c). Host memory is mirrored on the device.
- *   grouped    All ranks have memory on devices, which are not all the same, and each can join a group of NCCL. Then
+ *   grouped    All ranks have memory on devices, and each can join a group of NCCL. Then
  *              each rank's device does the work of its steps, and sends and receives messages (drivers/nccl.c). Host
  *              memory is mirrored on the device.
  *   carried    Otherwise messages go through slots of pinned host memory, and each rank's own device packs and unpacks
@@ -13,7 +13,8 @@
  *              and the run is an ordinary one between the mirrors.
  *
  * Why one rank starts all kernels: processes that share a device without MPS do not overlap there, and each change from
- * one process to another costs more than most runs take. No kernel ever waits for a peer.
+ * one process to another costs more than most runs take. There no kernel of weft ever waits for a peer. NCCL's kernels
+ * do.
  *
  *   sites.c      where a rank's views are
  *   carry.c      the device does the work of one rank's steps; tasks.c moves and folds as work of a device
@@ -75,6 +76,12 @@ static inline bool exec_device_shared(const weft_exec *x)
 static inline enum exec_form exec_device_form(const weft_exec *x)
 {
     return exec_device_shared(x) ? FORM_SHARED : x->device && x->device->group ? FORM_GROUPED : FORM_HOST;
+}
+
+/* Has the group of the exec failed, if there is one? */
+static inline int exec_device_group_failed(const weft_exec *x)
+{
+    return x->device->group ? x->device->device->ops->group_health(x->device->group) : 0;
 }
 
 /* Collective: a rank has views on a device. Chooses the form and opens what it needs. x->device stays NULL if this rank

@@ -18,8 +18,8 @@ static bool can_join(const weft_exec *x, const struct device *d, bool together, 
     return name;
 }
 
-/* *first is the note of rank 0, *all what all notes have in common. */
-static int tell(weft_comm *c, uint64_t digest, uint64_t note, int64_t deadline_ns, uint64_t *first, uint64_t *all)
+/* A meeting. *first is the note of rank 0, *all what all notes have in common. */
+static int vote_note(weft_comm *c, uint64_t digest, uint64_t note, int64_t deadline_ns, uint64_t *first, uint64_t *all)
 {
     struct core_vote vote = {.call = COMM_BIND, .digest = digest, .note = note};
     uint64_t meeting;
@@ -39,10 +39,10 @@ static int tell_id(weft_exec *x, struct device *d, int64_t deadline_ns, char id[
     uint64_t words[DEVICE_GROUP / 8] = {0}, first, all;
     bool failed = !x->comm->rank && d->ops->group_id(d, (char *)words);
     snprintf(why, cap, "%s", failed ? weft_errmsg() : "rank 0 could not make a group");
-    int err = tell(x->comm, x->plan->digest, !failed, deadline_ns, &first, &all);
+    int err = vote_note(x->comm, x->plan->digest, !failed, deadline_ns, &first, &all);
     *made = !err && first;
     for (size_t i = 0; i < DEVICE_GROUP / 8 && *made && !err; i++)
-        err = tell(x->comm, x->plan->digest, words[i], deadline_ns, &words[i], &all);
+        err = vote_note(x->comm, x->plan->digest, words[i], deadline_ns, &words[i], &all);
     memcpy(id, words, sizeof words);
     return err;
 }
@@ -55,7 +55,7 @@ int joining_all(weft_exec *x, struct device *d, bool together, int64_t deadline_
     uint64_t first, all = 0;
     struct device_group *g = NULL;
     *out = NULL;
-    int err = tell(x->comm, x->plan->digest, can, deadline_ns, &first, &all);
+    int err = vote_note(x->comm, x->plan->digest, can, deadline_ns, &first, &all);
     if (!err && !all && can)
         snprintf(text, cap, "another rank cannot join a group");
     if (err || !all)
@@ -65,9 +65,10 @@ int joining_all(weft_exec *x, struct device *d, bool together, int64_t deadline_
         snprintf(text, cap, "%s", why);
         return err;
     }
-    bool joined = !d->ops->group_join(d, id, x->comm->rank, x->comm->size, deadline_ns, &g);
+    /* Half of the time: a rank that cannot join waits for the others at the next meeting. */
+    bool joined = !d->ops->group_join(d, id, x->comm->rank, x->comm->size, deadline_ns / 2, &g);
     snprintf(why, sizeof why, "%s", joined ? "another rank could not join the group" : weft_errmsg());
-    err = tell(x->comm, x->plan->digest, joined, deadline_ns, &first, &all);
+    err = vote_note(x->comm, x->plan->digest, joined, deadline_ns, &first, &all);
     if (!err && all) {
         *out = g;
         return 0;
@@ -75,7 +76,7 @@ int joining_all(weft_exec *x, struct device *d, bool together, int64_t deadline_
     snprintf(text, cap, "%s", why);
     if (g) {
         d->ops->group_abort(g);
-        d->ops->group_leave(g);
+        d->ops->group_leave(g, 0);
     }
     return err;
 }

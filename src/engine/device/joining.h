@@ -4,7 +4,7 @@
 #include "device/device.h"
 #include "engine/exec.h"
 
-/* Collective. d: the device of this rank; NULL: it has none. `together`: those of all ranks are the same. *out is the
+/* Collective. d: the device of this rank; NULL: it has none. `together`: another rank has the same. *out is the
  * group, or NULL on all ranks if one could not join. `text` says what makes the group, or why there is none. An error
  * is a failure of the comm. */
 int joining_all(weft_exec *x, struct device *d, bool together, int64_t deadline_ns, struct device_group **out,

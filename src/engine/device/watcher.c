@@ -45,7 +45,7 @@ static void check_device(const weft_exec *x)
     struct device *d = x->device->device;
     struct error_text kept;
     error_keep(&kept);
-    if (!core_failed(c->group) && d->ops->health(d)) {
+    if (!core_failed(c->group) && (d->ops->health(d) || exec_device_group_failed(x))) {
         char text[600];
         snprintf(text, sizeof text, "rank %d: %s", c->rank, weft_errmsg());
         core_fail(c->group, c->rank, WEFT_ETRANSPORT, text);

@@ -130,8 +130,9 @@ static int make(weft_exec *x, struct program *p, const uint64_t *block_at, void 
     return err;
 }
 
-static int gather(weft_exec *x, struct program *p, const uint64_t *block_at)
+static int gather(weft_exec *x, struct program *p, const uint64_t *block_at, uint32_t call, int64_t deadline_ns)
 {
+    (void)call, (void)deadline_ns;
     struct launcher *l = p->state;
     weft_comm *c = x->comm;
     l->waits = !replay_refusal(&l->replay, x);

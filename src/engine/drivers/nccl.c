@@ -45,6 +45,8 @@ struct nccl {
     struct done_word *done;
     uint64_t done_at; /* for streams */
     bool *peers;      /* of each rank: is it one? */
+    char *talk; /* on the device: what ranks tell each other at bind. To free memory waits for streams, which may wait
+                 * for ranks that have not come so far, so it stays */
     uint32_t looks;
     _Atomic int64_t left_at; /* when a peer was first seen to have left during the last run; 0: none was */
     _Atomic uint64_t left_run;
@@ -94,8 +96,8 @@ static int settle(const weft_exec *x, const struct program *p, uint32_t *level)
     return 0;
 }
 
-/* What ranks tell each other about the messages between them: the levels of those that the sender of it sends, then of
- * those that it receives. */
+/* What a rank tells a peer about the messages between them: the levels of those that it sends, then of those that it
+ * receives. */
 struct talk {
     weft_exec *x;
     const struct program *p;
@@ -106,6 +108,8 @@ struct talk {
     uint32_t *theirs;   /* of each entry of `in`: the step to which it belongs */
     struct device_message *messages;
     size_t half; /* bytes of the first part */
+    uint32_t call;
+    int64_t deadline_ns;
     uint32_t n, npeers;
 };
 
@@ -125,9 +129,6 @@ static uint32_t list_steps(const weft_exec *x, const struct program *p, int peer
 
 static void talk_end(struct talk *t)
 {
-    const struct device *d = t->x->device->device;
-    if (t->device)
-        d->ops->free(t->x->device->device, t->device);
     free(t->out);
     free(t->in);
     free(t->step);
@@ -135,7 +136,7 @@ static void talk_end(struct talk *t)
     free(t->messages);
 }
 
-static int talk_begin(struct talk *t, weft_exec *x, const struct program *p, const bool *peers)
+static int talk_begin(struct talk *t, weft_exec *x, const struct program *p, struct nccl *n)
 {
     struct device *d = x->device->device;
     size_t bytes = ((size_t)messages_of(p) + 1) * sizeof *t->out;
@@ -145,13 +146,13 @@ static int talk_begin(struct talk *t, weft_exec *x, const struct program *p, con
     t->step = malloc(bytes);
     t->theirs = malloc(bytes);
     t->messages = calloc(2 * (size_t)x->comm->size, sizeof *t->messages);
-    t->device = d->ops->alloc(d, 2 * bytes);
+    t->device = n->talk = d->ops->alloc(d, 2 * bytes);
     if (!t->out || !t->in || !t->step || !t->theirs || !t->messages)
         return error_nomem();
     if (!t->device)
         return error_set(WEFT_ENOMEM, "no memory on device %d for %zu bytes", d->number, 2 * bytes);
     for (int r = 0; r < x->comm->size; r++) {
-        if (!peers[r])
+        if (!n->peers[r])
             continue;
         uint32_t k = list_steps(x, p, r, true, t->step + t->n);
         list_steps(x, p, r, false, t->theirs + t->n);
@@ -175,7 +176,7 @@ static bool at_rest(void *arg)
 static int rest(struct talk *t)
 {
     weft_comm *c = t->x->comm;
-    struct comm_need need = {at_rest, NULL, t, core_now() + c->deadline_ns};
+    struct comm_need need = {at_rest, NULL, t, core_now() + t->deadline_ns};
     c->polled++;
     int err = comm_wait(c, &need);
     c->polled--;
@@ -219,26 +220,25 @@ static int talk_once(struct talk *t, uint32_t turn, uint32_t *level, bool *chang
 }
 
 /* *all: all ranks say yes. */
-static int vote_on(const weft_exec *x, int err, bool yes, bool *all)
+static int vote_on(const struct talk *t, int err, bool yes, bool *all)
 {
-    struct core_vote vote = {.call = COMM_BIND_DONE, .object = x->task.id, .code = err, .note = yes};
+    const weft_exec *x = t->x;
+    struct core_vote vote = {.call = t->call, .object = x->task.id, .code = err, .note = yes};
     uint64_t meeting;
-    err = meeting_agree(x->comm, &vote, x->comm->deadline_ns, &meeting);
+    err = meeting_agree(x->comm, &vote, t->deadline_ns, &meeting);
     *all = !err && core_tally(x->comm->group, meeting).note;
     return err;
 }
 
-/* The levels of all steps, the same on both ends of each message. */
-static int agree_on_levels(weft_exec *x, const struct program *p, const bool *peers, uint32_t *level)
+/* The levels of all steps, the same on both ends of each message. err: what this rank has met with so far. */
+static int agree_on_levels(struct talk *t, int err, uint32_t *level)
 {
-    struct talk t;
     bool changed, over;
-    int err = vote_on(x, talk_begin(&t, x, p, peers), false, &over);
+    err = vote_on(t, err, false, &over);
     for (uint32_t turn = 0; !err && !over; turn++) {
-        err = talk_once(&t, turn, level, &changed);
-        err = err ? err : vote_on(x, 0, !changed, &over);
+        err = talk_once(t, turn, level, &changed);
+        err = err ? err : vote_on(t, 0, !changed, &over);
     }
-    talk_end(&t);
     return err;
 }
 
@@ -362,15 +362,18 @@ static int make_queue(const weft_exec *x, const struct program *p, struct nccl *
     return err ? err : device_queue_close(n->queue);
 }
 
-static int gather(weft_exec *x, struct program *p, const uint64_t *block_at)
+static int gather(weft_exec *x, struct program *p, const uint64_t *block_at, uint32_t call, int64_t deadline_ns)
 {
     struct nccl *n = p->state;
     uint32_t *level = calloc(p->nsteps + (size_t)1, sizeof *level);
     int64_t *at = calloc(p->nsteps + (size_t)1, sizeof *at);
-    bool all;
+    struct talk t;
     (void)block_at;
-    int err = vote_on(x, level && at ? 0 : error_nomem(), false, &all);
-    err = err ? err : agree_on_levels(x, p, n->peers, level);
+    int err = talk_begin(&t, x, p, n);
+    t.call = call;
+    t.deadline_ns = deadline_ns;
+    err = agree_on_levels(&t, err || (level && at) ? err : error_nomem(), level);
+    talk_end(&t);
     for (uint32_t s = 0; s < p->nsteps && !err; s++)
         n->levels = most(n->levels, level[s] + 1 + unpacks(x, p, s));
     err = err ? err : place_messages(x, p, n, level, at);
@@ -393,6 +396,8 @@ static void free_all(weft_exec *x, struct program *p)
     device_queue_free(n->queue);
     if (n->staging)
         d->ops->free(d, n->staging);
+    if (n->talk)
+        d->ops->free(d, n->talk);
 }
 
 void nccl_figures(const weft_exec *x, uint32_t *groups, int64_t *staging)
@@ -438,11 +443,11 @@ static void start(weft_exec *x)
         comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
 }
 
-/* A device that has failed writes no word any more, and so does one whose peer has. */
+/* A device that has failed writes no word any more. Neither does one whose peer has failed. */
 static void check_device(weft_exec *x)
 {
     struct device *d = x->device->device;
-    if (d->ops->health(d) || d->ops->group_health(x->device->group))
+    if (d->ops->health(d) || exec_device_group_failed(x))
         comm_fail(x->comm, WEFT_ETRANSPORT, "rank %d: %s", x->comm->rank, weft_errmsg());
 }
 
@@ -477,9 +482,10 @@ static void release(weft_exec *x)
 static bool is_missed(weft_exec *x, struct nccl *n, uint64_t run)
 {
     int64_t now = core_now();
-    if (atomic_load_explicit(&n->left_run, memory_order_relaxed) != run) {
+    /* Release and acquire: who sees the number of the run sees the time, too. */
+    if (atomic_load_explicit(&n->left_run, memory_order_acquire) != run) {
         atomic_store_explicit(&n->left_at, now, memory_order_relaxed);
-        atomic_store_explicit(&n->left_run, run, memory_order_relaxed);
+        atomic_store_explicit(&n->left_run, run, memory_order_release);
     }
     return now - atomic_load_explicit(&n->left_at, memory_order_relaxed) >= x->comm->deadline_ns;
 }
