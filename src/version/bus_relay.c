@@ -558,7 +558,10 @@ bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t roun
         p->based[block] = false;
     }
     if (right) {
-        p->deltas[block] = (struct part_blocks_delta){copy, (uint32_t)n};
+        if (!p->deltas[block].data) /* a block that came again has one, which peers may be reading */
+            p->deltas[block] = (struct part_blocks_delta){copy, (uint32_t)n};
+        else
+            free(copy);
         p->missing--;
         atomic_store_explicit(&p->present[block], 1, memory_order_release); /* pairs with readers of the byte */
     } else
