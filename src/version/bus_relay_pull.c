@@ -340,7 +340,7 @@ static void work(struct worker *w)
             int64_t until = deadline_in(r->idle_ns), news = r->news;
             struct timespec at = {until / 1000000000, until % 1000000000};
             while (!is_over(w) && r->news == news && !pthread_cond_timedwait(&r->changed, &r->lock, &at))
-                ; /* every block that comes wakes it, and a look at all blocks for each of them takes long */
+                ; /* every reply that comes wakes it, and a look at all blocks for each of them takes long */
         }
         pthread_mutex_unlock(&r->lock);
         int err = next ? take(w, &o, &n) : 0;

@@ -94,7 +94,9 @@ int snapshot_take(struct snapshot *s, int64_t at, int64_t n)
 {
     uintptr_t begin = ((uintptr_t)s->data + (uintptr_t)at) & ~(uintptr_t)(SNAPSHOT_DATA - 1);
     int err = reserve(s->fd, SNAPSHOT_DATA + at, n);
-    if (!err) /* all pages at once: a fault for each of them costs several times as much. Before Linux 5.14 they come */
+    /* All pages at once: a fault for each of them costs several times as much. Before Linux 5.14 each page comes by a
+     * fault. */
+    if (!err)
         madvise((void *)begin, (uintptr_t)s->data + (uintptr_t)(at + n) - begin, MADV_POPULATE_WRITE);
     return err;
 }
