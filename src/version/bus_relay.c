@@ -196,9 +196,11 @@ static int turn(struct bus_relay *r, const struct catalog *c, const struct catal
     }
     pthread_mutex_lock(&r->lock);
     r->round++; /* threads that pull for the version before end */
+    r->turning = true;
     pthread_cond_broadcast(&r->changed);
     while (r->busy)
         pthread_cond_wait(&r->changed, &r->lock);
+    r->turning = false;
     r->base = r->version;
     r->version = v->version;
     r->error = 0;
@@ -309,12 +311,13 @@ static int need_version(struct bus_relay *r, const struct part_link_message *m, 
 
 /* ---- what the server asks ---- */
 
-/* With the lock: the part that a message means; NULL: it is not of this version. */
+/* With the lock: the part that a message means; NULL: it is not of this version, or that one is about to go. Peers that
+ * ask again and again so cannot keep a turn waiting. */
 static struct bus_relay_part *part_of(const struct bus_relay *r, const struct part_link_message *m)
 {
     weft_epoch_step v = {m->epoch, m->step};
     struct bus_relay_part *p = m->rank >= 0 && m->rank < r->ranks ? r->parts[m->rank] : NULL;
-    return p && p->begun && !record_version_compare(&v, &r->version) ? p : NULL;
+    return p && p->begun && !r->turning && !record_version_compare(&v, &r->version) ? p : NULL;
 }
 
 /* A reader of this host holds the version from now on; a peer gets the digests. */
@@ -399,12 +402,10 @@ static int take_memory(struct bus_relay_part *p, const struct part_link_message 
     return 0;
 }
 
-/* With the lock: a thread that has counted itself in `busy` in this round is done. Only a turn to another version waits
- * for that, and has begun another round. */
-static void leave_memory(struct bus_relay *r, int64_t round)
+/* With the lock: a thread that has counted itself in `busy` is done. Only a turn to another version waits for that. */
+static void leave_memory(struct bus_relay *r)
 {
-    r->busy--;
-    if (r->round != round)
+    if (!--r->busy && r->turning)
         pthread_cond_broadcast(&r->changed);
 }
 
@@ -420,7 +421,7 @@ static void look_again(struct bus_relay *r, struct bus_relay_part *p, const stru
 {
     for (size_t i = 0; i < (size_t)m->count; i++) {
         size_t b = (size_t)m->at + i;
-        int64_t at, bytes, round = r->round;
+        int64_t at, bytes;
         if (!part_blocks_bit(wanted, i) || p->state[b] != BUS_RELAY_PRESENT)
             continue;
         p->state[b] = BUS_RELAY_STORING;
@@ -432,8 +433,9 @@ static void look_again(struct bus_relay *r, struct bus_relay_part *p, const stru
             atomic_store_explicit(&p->present[b], 0, memory_order_relaxed); /* the reader hears of it by the reply */
         pthread_mutex_lock(&r->lock);
         p->state[b] = right ? BUS_RELAY_PRESENT : BUS_RELAY_NONE;
-        leave_memory(r, round);
+        leave_memory(r);
     }
+    pthread_cond_broadcast(&r->changed); /* others have counted as missing what was looked at */
 }
 
 static int await_blocks(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing)
@@ -503,13 +505,12 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
             bool based = m->flags & PART_LINK_BASE && r->base.epoch == m->epoch && r->base.step == m->base;
             struct part_blocks_from from = {r->schema, &p->places, .data = p->file.data,
                                             .deltas = based ? p->deltas : NULL};
-            int64_t round = r->round;
             r->busy++; /* the memory stays as it is */
             pthread_mutex_unlock(&r->lock);
             out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
             out->n = n;
             pthread_mutex_lock(&r->lock);
-            leave_memory(r, round);
+            leave_memory(r);
         }
         if (n || r->stops || !(m->flags & PART_LINK_WAIT) || deadline_now() >= until)
             break;
@@ -558,15 +559,13 @@ bool bus_relay_store(struct bus_relay *r, struct bus_relay_part *p, int64_t roun
         p->based[block] = false;
     }
     if (right) {
-        if (!p->deltas[block].data) /* a block that came again has one, which peers may be reading */
+        if (copy) /* there is none yet. A block that comes again is whole, and peers may read the delta now */
             p->deltas[block] = (struct part_blocks_delta){copy, (uint32_t)n};
-        else
-            free(copy);
         p->missing--;
         atomic_store_explicit(&p->present[block], 1, memory_order_release); /* pairs with readers of the byte */
     } else
         tell_news(r); /* it is wanted again */
-    leave_memory(r, round);
+    leave_memory(r);
     pthread_mutex_unlock(&r->lock);
     return right || (delta && based); /* after a delta the block is asked for whole */
 }

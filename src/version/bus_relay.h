@@ -91,6 +91,7 @@ struct bus_relay {
     int64_t round;    /* counts versions */
     int users;        /* readers of this host that hold the version */
     int busy;         /* threads at the memory */
+    bool turning;     /* a turn to another version waits for them: no other thread comes to the memory */
     int workers;      /* threads that pull and have not ended */
     unsigned running; /* bits of those that look for more */
     bool stops;
