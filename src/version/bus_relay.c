@@ -360,14 +360,6 @@ static int give_part(void *owner, const struct part_link_message *m, struct part
     return err;
 }
 
-struct snapshot bus_relay_memory(struct bus_relay *r, int rank)
-{
-    pthread_mutex_lock(&r->lock);
-    struct snapshot memory = r->parts[rank]->file;
-    pthread_mutex_unlock(&r->lock);
-    return memory;
-}
-
 static void release(void *owner)
 {
     struct bus_relay *r = owner;
@@ -375,6 +367,24 @@ static void release(void *owner)
     r->users--;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+}
+
+int bus_relay_borrow(struct bus_relay *r, const struct part_client_of *of, uint64_t generation, struct snapshot *out)
+{
+    pthread_mutex_lock(&r->lock);
+    const struct bus_relay_part *p = of->rank < r->ranks ? r->parts[of->rank] : NULL;
+    bool there = p && p->generation == generation && !r->turning && !record_version_compare(&of->version, &r->version);
+    if (there) {
+        *out = p->file;
+        r->users++;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return there ? 0 : error_set(WEFT_EPEER, "the relay has gone to another version");
+}
+
+void bus_relay_return(struct bus_relay *r)
+{
+    release(r);
 }
 
 /* Memory for the blocks that are wanted. With `setup`. */

@@ -112,8 +112,10 @@ int bus_relay_find(weft_bus *b, const char *set, const struct catalog *c, bool d
                    struct bus_relay **mine, struct catalog_slot *slot);
 void bus_relay_leave(struct bus_relay *r); /* one subscriber less; NULL is allowed */
 
-/* The memory of a part, for a reader of this process that holds the version: it has no other mapping of it. */
-struct snapshot bus_relay_memory(struct bus_relay *r, int rank);
+/* The memory of a part, for a reader of this process, which has no other mapping of it. The version is held until
+ * bus_relay_return, also if the server ends the reader's connection meanwhile. */
+int bus_relay_borrow(struct bus_relay *r, const struct part_client_of *of, uint64_t generation, struct snapshot *out);
+void bus_relay_return(struct bus_relay *r); /* once for each that was borrowed */
 
 uint64_t bus_relay_who(const char *host); /* a host, as part_link.h names it */
 /* Brings the list of peers and the publishers' slots up to date. */

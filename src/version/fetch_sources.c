@@ -162,6 +162,15 @@ static unsigned char *list_blocks(const struct fetch_attempt *a, const struct fe
     return bits;
 }
 
+/* The source has no memory of the relay any more. */
+static void return_memory(const struct fetch_attempt *a, struct fetch_source *o)
+{
+    if (o->borrowed)
+        bus_relay_return(a->s->relay);
+    o->borrowed = false;
+    o->snapshot = (struct snapshot){.fd = -1};
+}
+
 /* Has the relay of this host pull a source's blocks, and maps its memory. FETCH_AGAIN: there is no relay that does. */
 static int relay_source(struct fetch_attempt *a, struct fetch_source *o)
 {
@@ -175,7 +184,8 @@ static int relay_source(struct fetch_attempt *a, struct fetch_source *o)
     bool here = s->relay && !strcmp(a->relay_slot.socket, part_server_socket(s->bus->server));
     if (!err && here) {
         close(file);
-        o->snapshot = bus_relay_memory(s->relay, o->part->rank);
+        err = bus_relay_borrow(s->relay, &o->of, o->generation, &o->snapshot);
+        o->borrowed = !err;
     } else if (!err) /* for this attempt only: a map would keep the memory of a relay that has gone */
         err = subscribe_map(s, a->relay.name, 0, file, o->places.bytes + (int64_t)o->places.blocks, &o->snapshot);
     unsigned char *bits = err ? NULL : list_blocks(a, o);
@@ -191,7 +201,6 @@ static int relay_source(struct fetch_attempt *a, struct fetch_source *o)
         o->present = (const _Atomic uint8_t *)(o->snapshot.data + o->places.bytes);
         return 0;
     }
-    o->snapshot = (struct snapshot){.fd = -1};
     if (err == WEFT_ENOMEM)
         return err;
     part_client_close(&a->relay);
@@ -205,7 +214,7 @@ static int ask_source(struct fetch_attempt *a, struct fetch_source *o)
 {
     weft_subscriber *s = a->s;
     o->present = NULL;
-    o->snapshot = (struct snapshot){.fd = -1};
+    return_memory(a, o);
     int err = part_client_open(s->bus->host, s->set, o->part->slot, s->bus->keeper.lease_ns, a->until, &o->client);
     if (err)
         return fetch_sources_judge(s, o->part->rank, err);
@@ -274,6 +283,7 @@ void fetch_sources_close(struct fetch_attempt *a)
         struct fetch_source *o = &a->sources[r];
         if (o->opened)
             part_client_close(&o->client);
+        return_memory(a, o);
         schema_part_free(&o->places);
         free(o->digests);
     }

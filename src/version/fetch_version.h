@@ -22,7 +22,7 @@ struct fetch_source {
     uint64_t *digests;
     size_t pieces;
     int64_t bytes;
-    bool opened, used;
+    bool opened, used, borrowed; /* borrowed: the snapshot is the mapping of the relay in this process */
 };
 
 struct fetch_attempt {

@@ -293,10 +293,43 @@ static void blocks_that_were_right_are_told(void **state)
     end();
 }
 
+/* ---- a reader in the relay's process ---- */
+
+static int asked;
+
+/* The reader copies, and the server ends its connection, as it does with one that asks for nothing for long. */
+static int lose_connection(void *arg, int64_t done, int64_t total)
+{
+    struct bus_relay *r = lab.s->relay;
+    struct part_server_part out;
+    (void)arg, (void)done, (void)total;
+    struct part_link_message m = ask(r, 99, PART_LINK_FILE);
+    m.op = PART_LINK_PART;
+    r->source.release(r);
+    asked = r->source.part(r, &m, &out);
+    pthread_mutex_lock(&r->lock);
+    r->users++; /* the connection's end will take it */
+    pthread_mutex_unlock(&r->lock);
+    return 0;
+}
+
+static void borrowed_memory_stays(void **state)
+{
+    (void)state;
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    o.progress = lose_connection;
+    begin(&o);
+    commit(1);
+    read_latest();
+    assert_int_equal(asked, WEFT_EBUSY); /* not another version */
+    await_users(lab.s->relay);
+    end();
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_turn_waits_for_those_that_were_there),
-                                       cmocka_unit_test(a_delta_stays_where_it_is),
-                                       cmocka_unit_test(blocks_that_were_right_are_told)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_turn_waits_for_those_that_were_there), cmocka_unit_test(a_delta_stays_where_it_is),
+        cmocka_unit_test(blocks_that_were_right_are_told), cmocka_unit_test(borrowed_memory_stays)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }
