@@ -351,8 +351,9 @@ RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
 /* Rows of n elements. S_as_D casts STEP of them. S_try_D does it faster or, if there is a NaN or, to f8, a result that
  * is not normal, does nothing and returns false. These are rare, and to find out that there is none costs less than to
  * select by. The loop has nothing in it that they need. Where there is one, others are near: the next steps are cast
- * without a try. The end of a row is the end of its last STEP elements: memory is read and written in order, no byte
- * is written twice, and rows may be cast in place. Rows that are shorter than a step have a function of their own, so
+ * without a try. The end of a row is its last STEP elements. Some of these are written twice, unless both
+ * sides have elements of one size: such rows may be cast in place, so only what is new is written, by way of the stack.
+ * Rows that are shorter than a step have a function of their own, so
  * that the other one needs no register that it would have to save: a store elsewhere ends the write streaming of some
  * cores. */
 #define WIDE_ROWS(S, D)                                                                                          \
@@ -374,6 +375,7 @@ RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
         unsigned char *d = dst, last[STEP * size_##D];                                                           \
         const unsigned char *s = src;                                                                            \
         const size_t rest = n % STEP * size_##D;                                                                 \
+        const bool same = (int)size_##S == (int)size_##D;                                                        \
         if (n < STEP) {                                                                                          \
             S##_short_##D(d, dstep, s, sstep, n, rows);                                                          \
             return;                                                                                              \
@@ -385,7 +387,9 @@ RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
                 for (int k = 0; k < 8 && i + STEP <= n; k++, i += STEP)                                          \
                     S##_as_##D(d + i * size_##D, s + i * size_##S);                                              \
             }                                                                                                    \
-            if (rest) {                                                                                          \
+            if (rest && !same)                                                                                   \
+                S##_as_##D(d + (n - STEP) * size_##D, s + (n - STEP) * size_##S);                                \
+            else if (rest) {                                                                                     \
                 S##_as_##D(last, s + (n - STEP) * size_##S);                                                     \
                 memory_copy_ascending(d + n * size_##D - rest, last + sizeof last - rest, rest);                 \
             }                                                                                                    \
