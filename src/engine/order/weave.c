@@ -39,6 +39,7 @@
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
 #define LANES 16        /* whose rows are picked together */
+#define JOINED 16384    /* bytes of rows that are gathered before they are cast */
 
 /* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
 struct weave_rows {
@@ -136,7 +137,7 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
     }
     bool run = r->cut + 1 < t->loops && is_span(m, r->cut + 1);
     r->plain = (run || t->loops == 1) && m->to == m->from;
-    r->casts = run && m->to != m->from && r->bytes >= CAST_RUN;
+    r->casts = run && m->to != m->from;
     r->inner.loops = t->loops - r->cut;
     for (int i = 0; i < r->inner.loops; i++) {
         r->inner.n[i] = t->n[i + r->cut];
@@ -689,15 +690,72 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
     }
 }
 
-/* For rows that are cast, each in one piece. */
-static void cast_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+/* What so many bytes of dst are in src. */
+static int64_t source_bytes(const struct weave_lane *l, int64_t bytes)
 {
-    size_t size = weft_dtype_size(lanes[0].to);
+    return bytes / (int64_t)weft_dtype_size(l->to) * (int64_t)weft_dtype_size(l->from);
+}
+
+/* How many lanes from the first one on have rows that follow each other in dst without gaps. 0: there are gaps, or rows
+ * are long enough to be cast one by one. */
+static uint32_t joined(const struct weave_lane *lanes, uint32_t n)
+{
+    int64_t bytes = lanes[0].bytes;
+    uint32_t k = 1;
+    for (; k < n && lanes[k].dst == lanes[0].dst + bytes && lanes[k].dstep == lanes[0].dstep; k++)
+        bytes += lanes[k].bytes;
+    return k > 1 && bytes == lanes[0].dstep && 2 * source_bytes(&lanes[0], bytes) <= JOINED ? k : 0;
+}
+
+/* Joined rows are gathered before they are cast, so that dst is written in long runs. What comes next is prefetched. */
+static void cast_joined(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    unsigned char block[JOINED];
+    const int64_t row = source_bytes(&lanes[0], lanes[0].dstep), several = JOINED / row;
+    for (int64_t r = 0; r < rows; r += several) {
+        const int64_t turn = min64(several, rows - r);
+        unsigned char *at = block;
+        for (uint32_t i = 0; i < n; i++) {
+            const struct weave_lane *l = &lanes[i];
+            const int64_t bytes = source_bytes(l, l->bytes);
+            memory_copy_units(at, row, l->src + r * l->sstep, l->sstep, turn, (size_t)bytes);
+            at += bytes;
+            const uintptr_t next = (uintptr_t)l->src + (uintptr_t)((r + turn) * l->sstep);
+            for (int64_t b = 0; b < turn * bytes && l->sstep == bytes; b += LINE)
+                __builtin_prefetch((const void *)(next + (uintptr_t)b), 0, 2);
+        }
+        memory_cast(lanes[0].dst + r * lanes[0].dstep, lanes[0].to, block, lanes[0].from,
+                    (size_t)(turn * row) / weft_dtype_size(lanes[0].from));
+    }
+}
+
+/* Rows that are one piece on both sides. */
+static void cast_each(struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    const size_t size = weft_dtype_size(lanes[0].to);
+    if (lanes[0].bytes < CAST_RUN) {
+        kernel_rows(lanes, n, rows);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < n; i++) {
             const struct weave_lane *l = &lanes[i];
             memory_cast(l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from, (size_t)l->bytes / size);
         }
+}
+
+static void cast_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    for (uint32_t i = 0, k; i < n; i += k) {
+        k = joined(lanes + i, n - i);
+        if (k) {
+            cast_joined(lanes + i, k, rows);
+            continue;
+        }
+        for (k = 1; i + k < n && !joined(lanes + i + k, n - i - k);)
+            k++;
+        cast_each(lanes + i, k, rows);
+    }
 }
 
 /* The line at which a stream is. Sets *n to how many can go from it on. NULL: none can, or it is within a move. */
