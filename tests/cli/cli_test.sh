@@ -324,7 +324,7 @@ out "devices     sim: a simulation on the host, not a GPU (WEFT_DEVICE=sim)"; ou
 out "memory shared by descriptors; no MPS"; out "engines: launcher ("; out "nccl (none: the simulated device has groups only with WEFT_SIM_NCCL=1)"
 WEFT_DEVICE=sim WEFT_SIM_DEVICES=2 WEFT_MODULES=$WEFT_BUILD_DIR run 0 info --json
 out '"devices": {"kind": "sim", "simulated": true, "why": null, "devices": [{"number": 0, "name": "simulated device 0,'
-out '"memory": 0, "mps": false, "sharing": ["descriptors"]}], "engines": ["launcher", "mirrors"], "nccl": "the simulated device has groups only with WEFT_SIM_NCCL=1"},'
+out '"memory": 0, "mps": false, "sharing": ["descriptors"]}], "engines": ["launcher", "mirrors"], "nccl_why": "the simulated device has groups only with WEFT_SIM_NCCL=1"},'
 WEFT_DEVICE=sim WEFT_SIM_DEVICES=x WEFT_MODULES=$WEFT_BUILD_DIR run 0 info; out "devices     none: memory of a CUDA device is not possible: WEFT_SIM_DEVICES=x"
 WEFT_DEVICE=rocm run 0 info; out "devices     none: WEFT_DEVICE=rocm: expected cuda or sim"
 WEFT_DEVICE=rocm run 0 info --json; out '"devices": {"kind": null, "simulated": false, "why": "WEFT_DEVICE=rocm: expected cuda or sim", "devices": [], "engines": []},'

@@ -110,7 +110,7 @@ static void json_devices(struct text *t)
     text_printf(t, "], \"engines\": [\"%s\"", driver_launcher.name);
     if (group)
         text_printf(t, ", \"%s\"", driver_nccl.name);
-    text_printf(t, ", \"%s\"], \"nccl\": ", MIRRORS);
+    text_printf(t, ", \"%s\"], \"%s\": ", MIRRORS, group ? "nccl" : "nccl_why");
     text_json(t, group ? group : ignored);
     text_put(t, "}\n");
 }
