@@ -28,13 +28,16 @@ size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part 
     size_t first = (size_t)m->at, count = (size_t)m->count, n = 0;
     int64_t room = most_of(m) * (m->flags & PART_LINK_BASE ? DELTA_SHARE : 1);
     int passes = scarce && !(m->flags & PART_LINK_INSIST) ? 2 : 3;
+    g->several |= g->taker && g->taker != me;
+    g->taker = me;
+    size_t from = g->several ? g->cursor : g->first;
+    size_t begin = from > first && from < first + count ? from - first : 0;
     for (int pass = 0; pass < passes && !n; pass++)
-        for (size_t i = !pass && !lost && g->first > first ? g->first - first : 0; i < count; i++) {
-            size_t b = first + i;
-            if (n == PART_BLOCKS_LIST)
-                break;
+        for (size_t k = 0; k < count && n < PART_BLOCKS_LIST; k++) {
+            size_t i = begin + k < count ? begin + k : begin + k - count, b = first + i;
             if (!wanted[i / 8]) {
-                i |= 7;
+                if (i % 8 == 0 && i + 8 <= count)
+                    k += 7;
                 continue;
             }
             if (!part_blocks_bit(wanted, i) || (pass == 0 && g->who[b] && g->who[b] != lost) ||
@@ -49,6 +52,7 @@ size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part 
             room -= bytes;
             list[n++] = (uint32_t)b;
             g->who[b] = me;
+            g->cursor = b + 1;
         }
     while (g->first < places->blocks && g->who[g->first])
         g->first++;
@@ -66,7 +70,7 @@ void part_blocks_return(struct part_blocks_given *g, const uint32_t *list, size_
 void part_blocks_forget(struct part_blocks_given *g, size_t blocks)
 {
     memset(g->who, 0, blocks * sizeof *g->who);
-    g->first = 0;
+    *g = (struct part_blocks_given){.who = g->who};
 }
 
 /* The block as a delta, if that is shorter; otherwise whole. Returns its length. */

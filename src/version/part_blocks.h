@@ -20,8 +20,11 @@ static inline void part_blocks_set(unsigned char *bits, size_t i)
 
 /* To whom the blocks of a part were given. Its owner guards it. */
 struct part_blocks_given {
-    uint32_t *who; /* for each block, a mark of the host that got it last; 0: nobody has */
-    size_t first;  /* all blocks before this one were given to somebody */
+    uint32_t *who;  /* for each block, a mark of the host that got it last; 0: nobody has */
+    size_t first;   /* all blocks before this one were given to somebody */
+    size_t cursor;  /* behind the block that was given last */
+    uint32_t taker; /* the host that asked last; 0: nobody has */
+    bool several;   /* more than one host asks */
 };
 
 /* A block as the wire has it: at most as long as the block. data NULL: there is none. */
@@ -41,10 +44,11 @@ struct part_blocks_from {
                                                the base; NULL: there are none */
 };
 
-/* Chooses blocks for a request, in their order, so that the first tensors of a reader are whole early: those that
- * nobody has been given come first, then those that the same host got before, then all others; `scarce`: these only if
- * the reader insists. have NULL: all blocks are there. Marks them, and returns how many there are; list has room for
- * PART_BLOCKS_LIST. */
+/* Chooses blocks for a request. One host alone gets them in their order, so that the first tensors of a reader are
+ * whole early. If several hosts ask, the search goes on where the last one ended: then hosts hold different blocks, and
+ * have something to give each other. Those that nobody has been given come first, then those that the same host got
+ * before, then all others; `scarce`: these only if the reader insists. have NULL: all blocks are there. Marks them, and
+ * returns how many there are; list has room for PART_BLOCKS_LIST. */
 #define PART_BLOCKS_LIST 65536
 size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part *places, const _Atomic uint8_t *have,
                           const struct part_link_message *m, const unsigned char *wanted, bool scarce, uint32_t *list);
