@@ -22,6 +22,7 @@
 
 #include "base/math.h"
 #include "engine/shape.h"
+#include "memory/pick.h"
 
 #define LINE 64 /* bytes of a cache line */
 
@@ -84,8 +85,9 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
             if (src->nloops != dst->nloops)
                 continue;
             struct shape both = shape_pair(from, src, to, dst);
-            if (both.loops > 1 && !both.span)
-                continue; /* a transpose, which the kernel does best as a whole */
+            if (both.loops > PICK_HERE && !both.span)
+                continue; /* a transpose, which the kernel does best as a whole; or single elements, which are not
+                             picked */
             if (both.outer)
                 run = min64(run, both.length * (int64_t)weft_dtype_size(src->dtype));
             if (!shape_is_dense(&at_src) && (at_src.length < at_dst.length || shape_is_dense(&at_dst)))

@@ -1,6 +1,6 @@
-/* The loop of pick.h, included by kernels_body.h. One instruction looks up 16 bytes in up to four vectors on AArch64,
- * in one on x86-64. It also reads bytes that other ranks may write meanwhile, and does not use them. */
-#if (defined(__aarch64__) && KERNELS_LEVEL >= KERNELS_BASE) || (defined(__x86_64__) && KERNELS_LEVEL >= KERNELS_AVX2)
+/* The loop of pick.h, included by kernels_body.h. One instruction looks up 16 bytes in up to four vectors. It also
+ * reads bytes that other ranks may write meanwhile, and does not use them. */
+#if PICK_HERE && KERNELS_LEVEL >= KERNELS_BASE
 typedef uint8_t pick_bytes __attribute__((vector_size(PICK_VECTOR)));
 
 RAW_INLINE pick_bytes pick_load(const unsigned char *p)
@@ -11,7 +11,6 @@ RAW_INLINE pick_bytes pick_load(const unsigned char *p)
 }
 
 /* Looks up 16 bytes in `ways` vectors. */
-#if defined(__aarch64__)
 RAW_INLINE pick_bytes pick_four(const pick_bytes *x, pick_bytes t, const int ways)
 {
     switch (ways) {
@@ -28,19 +27,6 @@ RAW_INLINE pick_bytes pick_look(const pick_bytes *x, pick_bytes t, const int way
     pick_bytes y = pick_four(x, t, ways);
     return ways > 4 ? y | pick_four(x + 4, t - 64, ways - 4) : y;
 }
-#else
-/* Vector k has the indices of which the upper half is k. An index whose highest bit is set gives 0. */
-RAW_INLINE pick_bytes pick_look(const pick_bytes *x, pick_bytes t, const int ways)
-{
-    pick_bytes y = {0};
-    RAW_UNROLL for (int k = 0; k < ways; k++)
-    {
-        const pick_bytes other = (pick_bytes)((t & 0xf0) != (uint8_t)(PICK_VECTOR * k));
-        y |= (pick_bytes)_mm_shuffle_epi8((__m128i)x[k], (__m128i)(t | other));
-    }
-    return y;
-}
-#endif
 
 /* One vector of the period that is `at` periods behind the first. */
 RAW_INLINE void pick_one(unsigned char *dst, const struct pick_vector *v, int64_t at, const int ways, const bool apart)
