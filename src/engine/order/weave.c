@@ -690,7 +690,7 @@ static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
     }
 }
 
-/* What so many bytes of dst are in src. */
+/* How many bytes of src become `bytes` bytes of dst. */
 static int64_t source_bytes(const struct weave_lane *l, int64_t bytes)
 {
     return bytes / (int64_t)weft_dtype_size(l->to) * (int64_t)weft_dtype_size(l->from);
