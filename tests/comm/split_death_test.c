@@ -181,6 +181,10 @@ static void expect_survivors(struct killing *k, int rank, weft_comm *world)
     int list[MOST];
     size_t n = 0;
     int err = weft_comm_survivors(world, list, MOST, &n);
+    if (err == WEFT_EINVAL) { /* a group has failed, and this rank has not heard yet that the parent has */
+        weft_comm_barrier(world, WEFT_DEADLINE);
+        err = weft_comm_survivors(world, list, MOST, &n);
+    }
     for (int i = 0; i < (int)n && !err; i++)
         if (list[i] != i + (i >= k->victim))
             n = 0;
