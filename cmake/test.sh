@@ -178,8 +178,8 @@ build_asan()
 suite_asan()
 {
     built asan || return
-    # Without many processes that do little, a script, and the same programs over UCX and MPI, whose libraries have no ASan: soak
-    # has those.
+    # Left out: many processes that do little, a script, and the programs over UCX and MPI, whose libraries have no ASan. The suite soak
+    # runs the last ones.
     WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan" "" -E '^(crowd|gpu_targets|.*_(ucx|mpich|openmpi))$'
 }
 
