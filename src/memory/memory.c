@@ -13,7 +13,7 @@
 #include "memory/span.h"
 #include "memory/transpose.h"
 
-#define BLOCK 4096 /* bytes of one buffer */
+#define BLOCK 8192 /* bytes of one buffer */
 #define ROW 512    /* bytes of a row from which on it is worth a call */
 #define LEAST 32   /* elements of a row from which on a fold takes it as it is */
 #define LINE 64    /* bytes of a cache line */
@@ -158,8 +158,12 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.acc = acc;
     int stop = via ? via : acc, as = acc, goal = stop != acc ? stop : to;
     fold_choose(&f, op, goal);
-    int64_t fit = span_most(terms, n, to, via, acc);
+    size_t size = weft_dtype_size(to);
+    const struct span all = {.turns = f.nest.n[0]};
+    const bool dense = span_direct(&f.nest, &all, dst, t->stride[0], size), contiguous = dense && f.nest.loops == 1;
     f.rows = fold_rows(&f, t, to);
+    const int held = dense || f.rows ? 0 : to; /* what is written at its place needs no buffer */
+    int64_t fit = span_most(terms, n, held, via, acc);
     const bool ends = op == WEFT_MIN || op == WEFT_MAX, scales = f.narrow && div > 1 && !ends;
     f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
     bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
@@ -167,15 +171,13 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
         as = f.rounds;
         casts = to != as;
         stops = false;
-        const int64_t most = span_most(terms, n, to, via, as), first = (int64_t)(BLOCK / weft_dtype_size(f.first));
+        const int64_t most = span_most(terms, n, held, via, as), first = (int64_t)(BLOCK / weft_dtype_size(f.first));
         const bool lie = fold_lies(&f, min64(most, first));
         if (fold_ways(n - 1, lie) == n) { /* no value lies in acc between two steps */
             fit = min64(most, first);
             lies = lie;
         }
     }
-    size_t size = weft_dtype_size(to);
-    bool contiguous = f.nest.loops == 1 && (f.nest.n[0] == 1 || t->stride[0][f.nest.of[0]] == (int64_t)size);
     /* If no buffer is needed, one call of a loop does everything, whatever its length. */
     bool at_once = contiguous && lies && !divides && !(stops && casts) &&
                    (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
