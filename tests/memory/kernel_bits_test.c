@@ -153,7 +153,10 @@ static void check_folds(int level, int op, int dtype)
 static void check_pairs(int level, int op, int dtype)
 {
     const struct memory_tile run = {1, {N}, {{1}, {1}}};
-    for (size_t ways = 2; ways <= 4; ways++) {
+    for (int64_t turn = 0; turn < (op == WEFT_AVG ? 40 : 3); turn++) {
+        static const int64_t divs[] = {2, 3, 5, 6, 7, 10, 12, 14, 32, 48, 63, 64, 65, 300};
+        const int64_t div = op == WEFT_AVG ? divs[turn % 14] : 0;
+        const size_t ways = (size_t)(2 + turn % 3);
         struct memory_term terms[4];
         fill_random(4 * N);
         for (size_t i = 0; i < N; i++) {
@@ -163,10 +166,36 @@ static void check_pairs(int level, int op, int dtype)
         for (size_t k = 0; k < ways; k++)
             terms[k] = (struct memory_term){src + k * N, dtype, run.stride[1]};
         memory_level(0);
-        memory_fold(&run, want, dtype, 0, dtype_acc(dtype), op, op == WEFT_AVG ? 3 : 0, terms, ways);
+        memory_fold(&run, want, dtype, 0, dtype_acc(dtype), op, div, terms, ways);
         memory_level(level);
-        memory_fold(&run, got, dtype, 0, dtype_acc(dtype), op, op == WEFT_AVG ? 3 : 0, terms, ways);
+        memory_fold(&run, got, dtype, 0, dtype_acc(dtype), op, div, terms, ways);
         compare(level, dtype, dtype, N, N);
+    }
+}
+
+/* Averages of two runs of wider floats, random bits and those around the smallest numbers, by any number. Half of the
+ * sums are those of a single run, so that they have all bits. */
+static void check_means(int level, int dtype, int to)
+{
+    const int64_t size = (int64_t)weft_dtype_size(dtype), out = (int64_t)weft_dtype_size(to);
+    const struct memory_tile run = {1, {N}, {{out}, {size}}};
+    const struct memory_term terms[] = {{src, dtype, run.stride[1]}, {src + N * 8, dtype, run.stride[1]}};
+    for (int64_t turn = 0, turns = test_share(60, 2000); turn < turns && !faults; turn++) {
+        const int64_t div = turn < 64 ? turn + 2 : (int64_t)(next_bits() % 70000) + 2;
+        fill_random(N * 16);
+        for (size_t i = 0; i < N * 16 && turn % 4; i += (size_t)size) {
+            if (turn % 4 == 1) /* small numbers of all exponents up to a quarter, and 0 */
+                src[i + (size_t)size - 1] &= 0x8f;
+            else if (turn % 4 == 2) /* the smallest ones */
+                src[i + (size_t)size - 1] &= 0x80, src[i + (size_t)size - 2] &= 0x83;
+        }
+        if (turn % 2)
+            memset(src + N * 8, 0, N * 8);
+        memory_level(0);
+        memory_fold(&run, want, to, 0, dtype_acc(dtype), WEFT_AVG, div, terms, 2);
+        memory_level(level);
+        memory_fold(&run, got, to, 0, dtype_acc(dtype), WEFT_AVG, div, terms, 2);
+        compare(level, to, dtype, N, (size_t)(N * out));
     }
 }
 
@@ -194,6 +223,11 @@ int main(void)
                     if (weft_dtype_size(dtype) == 1)
                         check_pairs(level, op, dtype);
                 }
+        static const int means[][2] = {{WEFT_F32, WEFT_F32}, {WEFT_F32, WEFT_BF16},  {WEFT_F32, WEFT_F16},
+                                       {WEFT_F64, WEFT_F64}, {WEFT_BF16, WEFT_BF16}, {WEFT_F16, WEFT_F16},
+                                       {WEFT_BF16, WEFT_F32}};
+        for (size_t k = 0; k < sizeof means / sizeof *means; k++)
+            check_means(level, means[k][0], means[k][1]);
         if (faults)
             return 1;
     }

@@ -47,7 +47,8 @@ static void work_once(const struct work *w, const struct arrays *m)
         struct memory_term t[WAYS];
         for (int k = 0; k < w->terms; k++)
             t[k] = (struct memory_term){m->from[k], w->from, w->tile.stride[1]};
-        memory_fold(&w->tile, m->to, w->to, 0, dtype_acc(w->from), w->op, 0, t, (size_t)w->terms);
+        memory_fold(&w->tile, m->to, w->to, 0, dtype_acc(w->from), w->op, w->op == WEFT_AVG ? w->terms : 0, t,
+                    (size_t)w->terms);
     }
 }
 
@@ -332,7 +333,12 @@ static void all_folds(void)
         fold_rates(WEFT_BF16, WEFT_BF16, WEFT_SUM, terms);
         fold_rates(WEFT_F16, WEFT_F16, WEFT_SUM, terms);
     }
-    fold_rates(WEFT_F32, WEFT_F32, WEFT_SUM, 3);
+    static const int floats[] = {WEFT_F64, WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_F8E4M3};
+    for (int i = 0; i < 5; i++) {
+        fold_rates(floats[i], floats[i], WEFT_SUM, 3);
+        fold_rates(floats[i], floats[i], WEFT_AVG, 3);
+        fold_rates(floats[i], floats[i], WEFT_AVG, 4);
+    }
     fold_rates(WEFT_F32, WEFT_F32, WEFT_SUM, 5);
     fold_rates(WEFT_F32, WEFT_F32, WEFT_SUM, 7);
     fold_rates(WEFT_F32, WEFT_BF16, WEFT_SUM, 4);
