@@ -33,5 +33,6 @@ const struct kernels KERNELS = {
     .cast = CAST_TABLE,
     .odd = ODD_TABLE,
     .sum = sum_blocks,
+    .sum_rows = sum_rows,
     .pick = pick_vectors,
 };

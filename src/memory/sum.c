@@ -56,6 +56,11 @@ uint64_t sum_bytes(uint64_t at, const void *bytes, size_t n)
     return sum;
 }
 
+void sum_rows_copy(const struct sum_rows *r)
+{
+    memory_level_kernels()->sum_rows(*r);
+}
+
 /* ---- tiles ---- */
 
 /* A walk through a tile in boxes: `step` turns of each loop at a time, fewer at its end. The elements of a box are

@@ -28,8 +28,23 @@ uint64_t sum_bytes(uint64_t at, const void *bytes, size_t n);
  * cast to `via` on the way (0: there is none). */
 uint64_t sum_tile(uint64_t at, const struct memory_tile *t, const void *src, int from, int via, int to);
 
+/* Rows that are copied and summed at once, from memory that is not in the caches. The rows are `unit` bytes each, out
+ * of an array of messages of 2^shift bytes. The first one begins at byte `at` of the array: byte p adds to sums[p >>
+ * shift], at the position that is left of p. unit, at and sstep are multiples of SUM_BLOCK, and so is a message. */
+struct sum_rows {
+    unsigned char *dst;
+    const unsigned char *src;
+    int64_t dstep, sstep, n;
+    size_t unit;
+    uint64_t at;
+    int shift;
+    uint64_t *sums;
+};
+void sum_rows_copy(const struct sum_rows *r);
+
 /* For sum.c and the kernels. */
 extern const uint32_t sum_keys[SUM_WORDS];
 typedef uint64_t sum_loop(const void *bytes, uint64_t block,
-                          size_t n); /* n whole blocks, the first is number `block` */
+                          size_t n);           /* n whole blocks, the first is number `block` */
+typedef void sum_rows_loop(struct sum_rows r); /* by value: no byte that is copied can be a part of it */
 #endif

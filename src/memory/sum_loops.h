@@ -36,6 +36,26 @@ static inline uint64_t sum_block(const void *bytes)
 }
 #undef SUM_VECTOR
 #undef SUM_WORD
+
+/* The same, and copies the block. */
+static inline uint64_t sum_copied(unsigned char *dst, const unsigned char *src)
+{
+    uint64x2_t a = vdupq_n_u64(0), b = a;
+    RAW_UNROLL
+    for (int j = 0; j < SUM_WORDS; j += 16) { /* lines are stored in order, and whole */
+        uint8x16_t x[4];
+        for (int i = 0; i < 4; i++)
+            x[i] = vld1q_u8(src + 4 * j + 16 * i);
+        for (int i = 0; i < 4; i++)
+            vst1q_u8(dst + 4 * j + 16 * i, x[i]);
+        for (int i = 0; i < 4; i++) {
+            uint32x4_t w = vreinterpretq_u32_u8(x[i]), k = vld1q_u32(sum_keys + j + 4 * i);
+            a = vmlal_u32(a, vget_low_u32(w), vget_low_u32(k));
+            b = vmlal_high_u32(b, w, k);
+        }
+    }
+    return vaddvq_u64(vaddq_u64(a, b));
+}
 #else
 static uint64_t sum_block(const void *bytes)
 {
@@ -48,6 +68,12 @@ static uint64_t sum_block(const void *bytes)
         sum += part[i];
     return sum;
 }
+
+static inline uint64_t sum_copied(unsigned char *dst, const unsigned char *src)
+{
+    memcpy(dst, src, SUM_BLOCK);
+    return sum_block(src);
+}
 #endif
 
 static uint64_t sum_blocks(const void *bytes, uint64_t block, size_t n)
@@ -58,3 +84,32 @@ static uint64_t sum_blocks(const void *bytes, uint64_t block, size_t n)
         sum += sum_block(at) * sum_factor(block + i);
     return sum;
 }
+
+/* SUM_SIDE rows are walked side by side, a block of each at a time, and what comes next of all of them is prefetched:
+ * the hardware would read on behind the end of each row. There may be no memory at that address. */
+#define SUM_SIDE 8
+static void sum_rows(struct sum_rows r)
+{
+    const uint64_t mask = (UINT64_C(1) << r.shift) - 1;
+    uint64_t now = r.at >> r.shift, sum = 0; /* stores between those of the rows would end their streaming */
+    for (int64_t i = 0; i < r.n; i += SUM_SIDE) {
+        const int64_t end = r.n - i < SUM_SIDE ? r.n : i + SUM_SIDE;
+        for (size_t b = 0; b < r.unit; b += SUM_BLOCK)
+            for (int64_t k = i; k < end; k++) {
+                const unsigned char *s = r.src + k * r.sstep + b;
+                const uint64_t at = r.at + (uint64_t)(k * r.sstep) + b;
+                const uintptr_t next =
+                    (uintptr_t)s + (b + SUM_BLOCK < r.unit ? SUM_BLOCK : (uintptr_t)(SUM_SIDE * r.sstep) - b);
+                for (int line = 0; line < SUM_BLOCK; line += 64)
+                    __builtin_prefetch((const void *)(next + (uintptr_t)line), 0, 2);
+                if (at >> r.shift != now) {
+                    r.sums[now] += sum;
+                    now = at >> r.shift;
+                    sum = 0;
+                }
+                sum += sum_copied(r.dst + k * r.dstep + b, s) * sum_factor((at & mask) / SUM_BLOCK);
+            }
+    }
+    r.sums[now] += sum;
+}
+#undef SUM_SIDE

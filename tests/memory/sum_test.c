@@ -147,6 +147,31 @@ static void large_tiles_sum_as_their_messages(void **state)
             }
 }
 
+/* Rows that are copied and summed at once: the sums are those of their bytes, message by message. */
+static void rows_are_copied_and_summed(void **state)
+{
+    (void)state;
+    enum { SHIFT = 11, ARRAY = 64 * SUM_BLOCK };
+    for (int round = 0; round < 200; round++) {
+        unsigned char *from = noise(ARRAY), *to = calloc(2, ARRAY);
+        uint64_t sums[(ARRAY >> SHIFT) + 1] = {0}, want[(ARRAY >> SHIFT) + 1] = {0};
+        int64_t unit = (1 + nests_below(4)) * SUM_BLOCK, sstep = unit + nests_below(3) * SUM_BLOCK,
+                dstep = unit + nests_below(3), first = nests_below(4) * SUM_BLOCK,
+                most = (ARRAY - first - unit) / sstep + 1, n = 1 + nests_below(most);
+        assert_non_null(to);
+        sum_rows_copy(
+            &(struct sum_rows){to, from + first, dstep, sstep, n, (size_t)unit, (uint64_t)first, SHIFT, sums});
+        for (int64_t i = 0; i < n; i++) {
+            assert_memory_equal(to + i * dstep, from + first + i * sstep, (size_t)unit);
+            for (int64_t p = first + i * sstep; p < first + i * sstep + unit; p += SUM_BLOCK)
+                want[p >> SHIFT] += sum_bytes((uint64_t)p % (1 << SHIFT), from + p, SUM_BLOCK);
+        }
+        assert_memory_equal(sums, want, sizeof want);
+        free(from);
+        free(to);
+    }
+}
+
 /* ---- what sums must see ---- */
 
 static void each_flipped_bit_is_seen(void **state)
@@ -233,13 +258,10 @@ static void keys_are_different(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_as_defined),
-        cmocka_unit_test(pieces_add_up),
-        cmocka_unit_test(tiles_sum_as_their_messages),
-        cmocka_unit_test(large_tiles_sum_as_their_messages),
-        cmocka_unit_test(each_flipped_bit_is_seen),
-        cmocka_unit_test(swapped_elements_are_seen),
-        cmocka_unit_test(swapped_rows_of_masks_are_seen),
+        cmocka_unit_test(sums_are_as_defined),         cmocka_unit_test(pieces_add_up),
+        cmocka_unit_test(tiles_sum_as_their_messages), cmocka_unit_test(large_tiles_sum_as_their_messages),
+        cmocka_unit_test(rows_are_copied_and_summed),  cmocka_unit_test(each_flipped_bit_is_seen),
+        cmocka_unit_test(swapped_elements_are_seen),   cmocka_unit_test(swapped_rows_of_masks_are_seen),
         cmocka_unit_test(keys_are_different),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&memory_levels, tests));
