@@ -21,7 +21,8 @@ struct side {
     weft_view views[RANK_BUS_TENSORS];
     float *in; /* this rank's rows of all tensors */
     unsigned char *from, *to;
-    weft_comm *comm; /* for the way over a gather */
+    weft_comm *readers; /* the ranks that read are one job */
+    weft_comm *comm;    /* for the way over a gather */
     weft_plan *plan;
     uint16_t *whole, *cut;
 };
@@ -80,7 +81,11 @@ int rank_bus_begin(void *arg, int rank)
     p.ranks = RANK_BUS_RANKS;
     p.run = run;
     p.no_digest = s.no_check = !j->way.digest;
-    s.rank = rank;
+    weft_comm_opts opts = {.size = sizeof opts, .rank = rank, .ranks = RANK_BUS_RANKS};
+    snprintf(text, sizeof text, "%s-%s", j->comm, run);
+    if (!err)
+        err = weft_comm_open(text, &opts, &side.readers);
+    s.comm = side.readers;
     if (!err)
         err = weft_publish(side.bus, "bench", mine, (size_t)j->tensors, &p, &side.publisher);
     if (!err)
@@ -96,6 +101,8 @@ int rank_bus_end(void *arg, int rank)
     weft_subscriber_close(side.subscriber);
     weft_publisher_close(side.publisher);
     int err = weft_bus_close(side.bus);
+    weft_comm_close(side.readers);
+    side.readers = NULL;
     side.subscriber = NULL;
     side.publisher = NULL;
     side.bus = NULL;

@@ -7,7 +7,10 @@
 /* Bytes that are summed before some of them are copied. The hardware prefetches while they are summed: on a Neoverse-N1
  * fewer cost up to a third of the rate, and more than twice as many do not stay in the cache of every core. */
 #define ROWS 65536
-#define LONG 64 /* elements of a row that are worth a call */
+#define LONG 64        /* elements of a row that are worth a call */
+#define GATHERED 16384 /* bytes of rows that are gathered before they are cast */
+#define BLOCK_SHIFT 16
+_Static_assert(SCHEMA_BLOCK == 1 << BLOCK_SHIFT, "a block's bytes, as a power of two");
 
 void block_sums_add(const void *bytes, int64_t at, int64_t n, uint64_t *sums)
 {
@@ -50,7 +53,7 @@ void block_sums_load(void *dst, int to, const void *src, int64_t at, int from, i
 void block_sums_upto(struct block_sums_walk *w, int64_t end)
 {
     end = min64(end, w->end);
-    if (!w->sums || end <= w->at)
+    if (!w->sums || w->copied || end <= w->at)
         return;
     block_sums_add(w->array + w->at, w->at, end - w->at, w->sums);
     w->at = end;
@@ -79,6 +82,74 @@ static void copy_tile(const struct memory_tile *t, unsigned char *dst, int to, c
             memory_cast(dst + i * t->stride[0][0], to, src + i * t->stride[1][0], from, (size_t)t->n[1]);
 }
 
+/* ---- only what is copied ---- */
+
+/* Sums operand 1 of the loops from `loop` on, whose first byte is at `at` of the array. */
+static void add_rows(const struct block_sums_walk *w, const struct memory_tile *t, int loop, int64_t at, int64_t size)
+{
+    bool row = loop + 1 == t->loops && t->stride[1][loop] == size;
+    if (loop == t->loops || row)
+        block_sums_add(w->array + at, at, row ? t->n[loop] * size : size, w->sums);
+    else
+        for (int64_t i = 0; i < t->n[loop]; i++)
+            add_rows(w, t, loop + 1, at + i * t->stride[1][loop], size);
+}
+
+/* Rows that are whole blocks of the sum are copied and summed at once. Those that are cast are gathered so first, some
+ * at a time, and are cast out of the cache. False: the tile is of another kind. */
+static bool copy_rows(const struct block_sums_walk *w, const struct memory_tile *t, unsigned char *dst, int to,
+                      int64_t at, int from)
+{
+    int64_t in = (int64_t)weft_dtype_size(from), out = (int64_t)weft_dtype_size(to);
+    if (t->loops != 2 || t->stride[1][1] != in || t->stride[0][1] != out)
+        return false;
+    int64_t unit = t->n[1] * in, stride = t->stride[1][0];
+    struct sum_rows r = {dst,          w->array + at, t->stride[0][0], stride, t->n[0],
+                         (size_t)unit, (uint64_t)at,  BLOCK_SHIFT,     w->sums};
+    if (unit % SUM_BLOCK || at % SUM_BLOCK || stride % SUM_BLOCK || (to != from && unit > GATHERED))
+        return false;
+    if (to == from) {
+        sum_rows_copy(&r);
+        return true;
+    }
+    _Alignas(64) unsigned char buffer[GATHERED];
+    for (int64_t i = 0, take; i < t->n[0]; i += take) {
+        take = min64(GATHERED / unit, t->n[0] - i);
+        r.dst = buffer;
+        r.dstep = unit;
+        r.n = take;
+        r.src = w->array + at + i * stride;
+        r.at = (uint64_t)(at + i * stride);
+        sum_rows_copy(&r);
+        for (int64_t k = 0; k < take; k++)
+            memory_cast(dst + (i + k) * t->stride[0][0], to, buffer + k * unit, from, (size_t)t->n[1]);
+    }
+    return true;
+}
+
+/* The same for all tiles. Loops before the last two are walked one by one. */
+static void copy_only(const struct block_sums_walk *w, const struct memory_tile *t, unsigned char *dst, int to,
+                      int64_t at, int from)
+{
+    struct memory_tile inner = {.loops = t->loops - 1};
+    if (t->loops <= 2) {
+        if (copy_rows(w, t, dst, to, at, from))
+            return;
+        add_rows(w, t, 0, at, (int64_t)weft_dtype_size(from));
+        copy_tile(t, dst, to, w->array + at, from, false);
+        return;
+    }
+    for (int i = 1; i < t->loops; i++) {
+        inner.n[i - 1] = t->n[i];
+        inner.stride[0][i - 1] = t->stride[0][i];
+        inner.stride[1][i - 1] = t->stride[1][i];
+    }
+    for (int64_t i = 0; i < t->n[0]; i++)
+        copy_only(w, &inner, dst + i * t->stride[0][0], to, at + i * t->stride[1][0], from);
+}
+
+/* ---- all bytes of a range ---- */
+
 /* A few rows at a time: loops that reach farther are taken apart, from the outermost one on. */
 static void copy_loops(struct block_sums_walk *w, const struct memory_tile *t, int loop, unsigned char *dst, int to,
                        int64_t at, int from)
@@ -104,7 +175,9 @@ static void copy_loops(struct block_sums_walk *w, const struct memory_tile *t, i
 
 void block_sums_copy(struct block_sums_walk *w, const struct memory_tile *t, void *dst, int to, int64_t at, int from)
 {
-    if (w->sums)
+    if (w->sums && w->copied)
+        copy_only(w, t, dst, to, at, from);
+    else if (w->sums)
         copy_loops(w, t, 0, dst, to, at, from);
     else
         copy_tile(t, dst, to, w->array + at, from, false);

@@ -20,6 +20,7 @@ struct block_sums_walk {
     const unsigned char *array;
     int64_t at, end;
     uint64_t *sums; /* NULL: no digests */
+    bool copied;    /* only bytes that are copied are summed; at and end mean nothing */
 };
 void block_sums_upto(struct block_sums_walk *w, int64_t end); /* sums what stands before `end` and is not summed yet */
 /* Operand 1 of the tile begins at byte `at` of the array. Its strides are not negative. */

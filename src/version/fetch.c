@@ -3,7 +3,7 @@
  * Rank 0 of the comm chooses the version from the catalog. Each rank then reads it (fetch_version.h). What was torn or
  * has gone is tried again with the newest version, until the time is over. What does not fit is an error at once. Then
  * the ranks tell each other how it went: all have staged the version, all try again, or all fail with the error of one
- * of them. */
+ * of them. Digests that they check together (fetch_share.h) are compared last. */
 #define _GNU_SOURCE
 #include "version/fetch.h"
 
@@ -13,6 +13,7 @@
 
 #include "base/math.h"
 #include "rendezvous/deadline.h"
+#include "version/fetch_share.h"
 #include "version/fetch_version.h"
 #include "weft/collective.h"
 
@@ -111,9 +112,10 @@ static int late(const weft_subscriber *s)
 
 /* ---- all ranks ---- */
 
-/* What rank 0 has chosen. code 0: a version; FETCH_AGAIN: none yet; otherwise its error. */
+/* What rank 0 has chosen. code 0: a version; FETCH_AGAIN: none yet; otherwise its error. together: whether the ranks
+ * check it together. */
 struct choice {
-    int64_t code;
+    int64_t code, together;
     weft_epoch_step version;
     char text[TEXT];
 };
@@ -166,11 +168,24 @@ static int look_up(weft_subscriber *s, int64_t until, struct catalog *out)
     }
 }
 
+/* All ranks have staged the version. *apart: what they have read together does not fit. */
+static int check_together(weft_subscriber *s, bool *apart)
+{
+    int64_t begun = deadline_now();
+    bool fit;
+    int err = fetch_share_join(s, &fit);
+    *apart = !err && !fit;
+    if (fit)
+        job_metrics_call(&s->bus->metrics, JOB_METRICS_CHECK, 0, s->checking + deadline_now() - begun);
+    return err;
+}
+
 static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_t until, weft_epoch_step *out)
 {
     s->why[0] = 0;
     memset(s->avoid, 0, sizeof s->avoid);
     s->count += !dry;
+    bool apart = dry; /* each rank checks for itself: what it has checked together did not fit */
     for (;;) {
         struct catalog c = {0};
         struct choice choice = {.code = FETCH_AGAIN};
@@ -186,6 +201,7 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
             if (err == FETCH_AGAIN && deadline_now() >= until)
                 err = late(s);
             choice.code = err;
+            choice.together = !err && !apart && fetch_share_fits(s, catalog_find(&c, &choice.version));
             if (err < 0)
                 snprintf(choice.text, sizeof choice.text, "%.500s", weft_errmsg());
         }
@@ -214,6 +230,7 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
             err = look_up(s, until, &c);
             have = !err;
         }
+        fetch_share_begin(s, choice.together);
         if (!err)
             err = fetch_version_try(s, &c, &choice.version, dry, until);
         if (have)
@@ -221,6 +238,11 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
         if (err == FETCH_AGAIN && (s->cancelled || deadline_now() >= until))
             err = s->cancelled ? subscribe_stopped(s) : late(s);
         err = share_result(s, err);
+        if (!err && choice.together) {
+            err = check_together(s, &apart);
+            if (!err && apart)
+                continue;
+        }
         if (!err) {
             *out = choice.version;
             return 0;

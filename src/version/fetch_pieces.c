@@ -1,4 +1,5 @@
-/* Copying the pieces of a version: each is cast, summed before the cast, and compared with the publisher's digests. */
+/* Copying the pieces of a version: each is cast, summed before the cast, and compared with the publisher's digests, by
+ * this rank or by all ranks of the job together (fetch_share.h). */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "rendezvous/deadline.h"
 #include "version/block_sums.h"
 #include "version/fetch_device.h"
+#include "version/fetch_share.h"
 #include "version/fetch_version.h"
 
 #define RUN 512 /* blocks that a relay is asked for at once */
@@ -91,10 +93,12 @@ static void add_blocks(const struct reader_piece *p, int64_t bytes, const unsign
     }
 }
 
-/* Copies the steps of a piece. With sums: also adds all bytes of its blocks to them. */
+/* Copies the steps of a piece. With sums: also adds all bytes of its blocks to them, or, if ranks check them together,
+ * those that are copied. */
 static void copy_steps(const struct fetch_attempt *a, const struct reader_piece *p, int64_t bytes,
                        const unsigned char *array, uint64_t *sums)
 {
+    bool together = fetch_share_takes(a->s, p);
     const weft_subscriber *s = a->s;
     int from = s->theirs->v[p->theirs].layout->dtype, to = s->mine->v[p->mine].layout->dtype;
     int64_t in = (int64_t)weft_dtype_size(from), out = (int64_t)weft_dtype_size(to);
@@ -103,14 +107,14 @@ static void copy_steps(const struct fetch_attempt *a, const struct reader_piece 
     if (p->nsteps == 1 && (!one->loops || (one->loops == 1 && one->v[1] == out && one->v[2] == in)) &&
         from != WEFT_BOOL) {
         block_sums_load(dst + one->to, to, array + one->from, one->from, from, p->bytes / in, sums);
-        if (sums)
+        if (sums && !together)
             add_blocks(p, bytes, array, p->lo, p->hi, sums);
         return;
     }
     /* If all blocks on the way are needed, they are summed as they are copied. */
-    bool apart = p->nruns > 1;
+    bool apart = p->nruns > 1 && !together;
     struct block_sums_walk w = {array, p->runs[0].first * SCHEMA_BLOCK, end_of(&p->runs[p->nruns - 1], bytes),
-                                apart ? NULL : sums};
+                                apart ? NULL : sums, together};
     if (sums && apart)
         add_blocks(p, bytes, array, 0, 0, sums);
     for (size_t i = 0; i < p->nsteps; i++) {
@@ -241,6 +245,12 @@ static int copy_piece(struct fetch_attempt *a, size_t i, size_t *done)
     if (!err && s->check && o->part->digests) {
         sums = calloc((size_t)p->runs[p->nruns - 1].end, sizeof *sums);
         err = sums ? 0 : error_nomem();
+    }
+    if (!err && sums && fetch_share_takes(s, p)) {
+        copy_steps(a, p, place->bytes, array, sums);
+        fetch_share_add(s, p, o->digests + place->block, sums);
+        free(sums);
+        return 0;
     }
     for (bool again = false, wrong = !err; wrong && !err;) {
         copy_steps(a, p, place->bytes, array, sums);

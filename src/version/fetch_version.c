@@ -114,7 +114,8 @@ int fetch_version_try(weft_subscriber *s, const struct catalog *c, const weft_ep
         err = fetch_sources_assign(&a);
     if (!err && !dry) {
         err = copy_all(&a);
-        if (s->check && (!err || a.wrong))
+        s->checking = a.checking;
+        if (s->check && ((!err && !s->sharing) || a.wrong)) /* together: counted when all ranks have compared */
             job_metrics_call(&s->bus->metrics, JOB_METRICS_CHECK, err, a.checking);
     }
     char *meta = err || dry ? NULL : strdup(a.v->meta);

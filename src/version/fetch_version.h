@@ -2,6 +2,7 @@
  *
  *     fetch_sources.c   which rank of the publisher is read for which piece, and how: mapped, by the relay, by a socket
  *     fetch_pieces.c    copying the pieces, and checking their digests
+ *     fetch_share.c     checking them together with the other ranks of the job
  *     fetch_version.c   the whole: lease, layouts, sources, pieces, generations */
 #ifndef WEFT_VERSION_FETCH_VERSION_H
 #define WEFT_VERSION_FETCH_VERSION_H

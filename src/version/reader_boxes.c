@@ -298,8 +298,12 @@ static int add_pieces(struct reader_plan *p, size_t tensor, size_t other, const 
              n++)
             ;
         for (uint32_t k = 0; k < c[i].n; k++) {
-            struct reader_piece piece = {
-                .mine = tensor, .theirs = other, .rank = c[i].ranks[k], .ways = k ? 0 : c[i].n, .lo = INT64_MAX};
+            struct reader_piece piece = {.mine = tensor,
+                                         .theirs = other,
+                                         .rank = c[i].ranks[k],
+                                         .ways = k ? 0 : c[i].n,
+                                         .together = -1,
+                                         .lo = INT64_MAX};
             int err = add_way(p, x, c + i, n, k, piece);
             if (err)
                 return err;

@@ -6,8 +6,10 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/math.h"
 #include "base/text.h"
 #include "layout/layout.h"
+#include "memory/sum.h"
 #include "version/reader_piece.h"
 
 /* ---- names ---- */
@@ -200,11 +202,39 @@ static int add_step(struct reader_plan *p, struct reader_piece *piece, struct re
     return reader_piece_step(p, piece, &t, size, out);
 }
 
+/* Are the bytes that a reader needs in long rows of the publisher's array, each a multiple of `whole`? The answer is
+ * the same for all readers. Pieces of uneven sizes may have other rows. */
+static bool long_rows(const weft_layout *src, const weft_layout *dst, int64_t whole)
+{
+    int64_t row = (int64_t)weft_dtype_size(src->dtype);
+    for (int d = src->ndim - 1; d >= 0; d--) {
+        const struct layout_dim *from = &src->dim[d], *to = &dst->dim[d];
+        int64_t all = from->extent / max64(from->pieces, 1), take = to->extent / max64(to->pieces, 1);
+        for (int i = 0; i < to->nsplits; i++)
+            take = to->split[i].block ? min64(take, to->split[i].block) : take;
+        if (take < all)
+            return row * take % whole == 0 && row * all % whole == 0;
+        row *= all;
+    }
+    return true;
+}
+
+/* The number of a mesh position among those that hold the same elements. */
+static int replica(const weft_layout *l, int64_t index)
+{
+    int64_t k = 0;
+    for (int a = 0; a < l->naxes; a++)
+        if (l->axis[a].role == LAYOUT_FREE)
+            k = k * l->axis[a].size + layout_coord(l, index, a);
+    return (int)k;
+}
+
 /* The steps of one piece of the publisher: all combinations of one run for each dim. */
 static int add_piece(struct reader_plan *p, size_t tensor, size_t other, const weft_layout *src, const weft_layout *dst,
-                     const struct meeting *m, const size_t *pick, const int64_t *mine)
+                     int together, const struct meeting *m, const size_t *pick, const int64_t *mine)
 {
-    struct reader_piece piece = {.mine = tensor, .theirs = other, .rank = -1, .ways = 1, .lo = INT64_MAX};
+    struct reader_piece piece = {
+        .mine = tensor, .theirs = other, .rank = -1, .ways = 1, .together = together, .lo = INT64_MAX};
     int64_t theirs[WEFT_MAX_DIMS], inner;
     size_t at[WEFT_MAX_DIMS] = {0}, total = 1;
     const struct pair_run *run[WEFT_MAX_DIMS];
@@ -239,6 +269,7 @@ static int add_mesh(struct reader_plan *p, size_t tensor, size_t other, const we
     size_t pick[WEFT_MAX_DIMS] = {0};
     if (index < 0)
         return 0;
+    int together = long_rows(src, dst, SUM_BLOCK) ? replica(dst, index) : -1;
     for (int d = 0; d < dst->ndim; d++) {
         int64_t piece = layout_piece(dst, index, d);
         m[d] = (struct meeting){.l = src, .dim = d, .mine = {.arena = arena}, .arena = arena};
@@ -250,7 +281,7 @@ static int add_mesh(struct reader_plan *p, size_t tensor, size_t other, const we
             return err;
     }
     for (;;) {
-        int err = add_piece(p, tensor, other, src, dst, m, pick, mine);
+        int err = add_piece(p, tensor, other, src, dst, together, m, pick, mine);
         if (err)
             return err;
         int d = src->ndim - 1;

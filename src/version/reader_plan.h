@@ -29,6 +29,8 @@ struct reader_piece {
     int rank;              /* its only holder; -1: those of a mesh */
     int64_t index;         /* rank -1: the mesh position of its first holder */
     size_t ways;           /* this piece and those behind it that have the same elements; 0: an earlier one counts it */
+    int together;          /* the number of this rank among those that hold the same elements of the reader's tensor, if
+                              ranks may check its digests together (fetch_share.h); -1: each checks whole blocks */
     int64_t lo, hi, bytes; /* of the publisher's array: the range that is touched, and how many bytes in it */
     const struct reader_step *steps;
     size_t nsteps;

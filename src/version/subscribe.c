@@ -20,6 +20,7 @@
 #include "rendezvous/deadline.h"
 #include "version/bus_relay.h"
 #include "version/fetch_device.h"
+#include "version/fetch_share.h"
 #include "weft/collective.h"
 
 #define CLOSE_NS INT64_C(2000000000)
@@ -173,6 +174,21 @@ static int take_arrays(weft_subscriber *s, const weft_view *views)
     return 0;
 }
 
+/* All ranks tell each other how it went, and whether they may check digests together: they have the same tensors then.
+ */
+static int agree(weft_subscriber *s, int err, int *worst)
+{
+    int64_t layouts = 0, all[4];
+    if (!err)
+        memcpy(&layouts, s->mine->layouts, sizeof layouts);
+    layouts &= INT64_MAX;
+    const int64_t mine[4] = {err, !err && fetch_share_possible(s), layouts, -layouts};
+    int failed = weft_allreduce(s->comm, mine, all, 4, WEFT_I64, WEFT_MIN);
+    *worst = failed ? 0 : (int)all[0];
+    s->together = !failed && all[1] && all[2] == -all[3];
+    return failed;
+}
+
 int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors, size_t n,
                    const weft_subscribe_opts *opts, weft_subscriber **out)
 {
@@ -225,9 +241,8 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
         split_part(s);
     if (s->ranks > 1) {
         struct error_text kept;
-        int32_t mine = err, worst = 0;
         error_keep(&kept);
-        int failed = weft_allreduce(o.comm, &mine, &worst, 1, WEFT_I32, WEFT_MIN);
+        int worst = 0, failed = agree(s, err, &worst);
         if (err)
             error_restore(&kept);
         else if (failed)

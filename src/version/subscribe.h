@@ -12,6 +12,7 @@
 #include "version/snapshot.h"
 
 #define SUBSCRIBE_GROUP 96
+#define FETCH_SHARE_WORDS 256
 
 struct subscribe_buffer {
     unsigned char *data; /* NULL: not taken yet */
@@ -46,6 +47,7 @@ struct weft_subscriber {
     weft_comm *comm;
     int rank, ranks; /* of the layouts; ranks: of the comm, or 1 */
     bool only, check, alone, no_delta;
+    bool together;           /* the ranks of the comm may check digests together (fetch_share.h) */
     struct bus_relay *relay; /* of this host, if it is in this process */
     int (*progress)(void *arg, int64_t done, int64_t total);
     void *arg;
@@ -68,6 +70,9 @@ struct weft_subscriber {
     int64_t count;    /* fetches, the same on all ranks */
     int64_t begun;    /* when the version was chosen that is being read */
     int64_t revision; /* of this rank's key, when it had staged */
+    bool sharing;     /* the ranks check the version together that is being read */
+    uint64_t share[FETCH_SHARE_WORDS];
+    int64_t checking; /* ns for comparing its digests */
     weft_epoch_step found;
     struct subscribe_source *sources;
     size_t nsources;

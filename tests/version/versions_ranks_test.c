@@ -8,6 +8,7 @@
 #include "support/ranks.h"
 #include "support/share.h"
 #include "version/random_sides.h"
+#include "version/subscribe.h"
 
 static const weft_want latest = {WEFT_WANT_LATEST, 0};
 
@@ -274,9 +275,119 @@ static void comms(void **state)
     drop_side(&j.from);
 }
 
+/* ---- digests that ranks check together ---- */
+
+#define READERS 4
+
+struct group {
+    const char *url;
+    struct side from, to;
+    weft_bus *bus;
+    int64_t seed;
+};
+
+/* Arrays of all ranks of the publisher, as a version. */
+static void publish_step(struct group *j, int64_t step)
+{
+    assert_int_equal(commit_all(&j->from, step, -1), 1);
+}
+
+/* Flips a bit of one byte in every snapshot that this process has for writing, from a place that depends on `at`. */
+static void flip_somewhere(uint64_t at)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        char rights[8];
+        if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && strstr(line, "memfd:weft-bus") &&
+            rights[1] == 'w' && to - from > 8192)
+            ((unsigned char *)from)[4096 + at % 256] ^= 16; /* in the first row of the first tensor */
+    }
+    fclose(maps);
+}
+
+static void read_together(struct ranks_rank *r)
+{
+    struct group *j = r->arg;
+    weft_bus_opts o = WEFT_BUS_OPTS_INIT;
+    weft_bus *b;
+    weft_subscriber *s;
+    weft_epoch_step v;
+    o.token = PUBLISH_TOKEN;
+    RANKS_OK(r, weft_bus_open(j->url, &o, &b));
+    weft_subscribe_opts so = WEFT_SUBSCRIBE_OPTS_INIT;
+    so.comm = r->comm;
+    RANKS_OK(r, weft_subscribe(b, "group", j->to.tensors, TENSORS, &so, &s));
+    RANKS_CHECK(r, s->together);
+    RANKS_OK(r, weft_fetch(s, &latest, LONG, &v));
+    RANKS_CHECK(r, v.step == 1);
+    RANKS_CHECK(r, s->sharing); /* the sums of all ranks have fit */
+    RANKS_OK(r, weft_swap(s, &v, LONG));
+    check_live(s, &j->to, r->rank, 1);
+    ranks_meet(r);
+    if (r->rank == 0) { /* what the publisher has changes under its digests */
+        publish_step(j, 2);
+        flip_somewhere((uint64_t)j->seed * 7);
+    }
+    ranks_meet(r);
+    RANKS_CHECK(r, weft_fetch(s, &latest, LONG, &v) == WEFT_EMISMATCH);
+    RANKS_CHECK(r, strstr(weft_errmsg(), ".2: tensor 'a', block 0 of rank ") != NULL);
+    RANKS_CHECK(r, strstr(weft_errmsg(), "the digest is wrong") != NULL);
+    RANKS_CHECK(r, s->staged < 0 || !s->sharing);
+    check_live(s, &j->to, r->rank, 1);
+    ranks_meet(r);
+    if (r->rank == 0)
+        publish_step(j, 3);
+    ranks_meet(r);
+    RANKS_OK(r, weft_fetch(s, &latest, LONG, &v));
+    RANKS_CHECK(r, v.step == 3 && s->sharing);
+    RANKS_OK(r, weft_swap(s, &v, LONG));
+    check_live(s, &j->to, r->rank, 3);
+    RANKS_OK(r, weft_comm_barrier(r->comm, LONG));
+    weft_subscriber_close(s);
+    RANKS_OK(r, weft_bus_close(b));
+}
+
+/* Each rank sums what it reads, and the sums of all ranks are the digests. A wrong byte is found, and named. */
+static void checked_together(void **state)
+{
+    (void)state;
+    static const char *const from[][TENSORS] = {
+        {"f32[96,1024] @x1", "bf16[70000] @x1", "f32[33,64] @x1"},
+        {"bf16[200/x,800] @x2", "f32[513/x,256] @x2", "i64[9000] @x2"},
+        {"f32[64,1000/x] @y2.x2", "f64[40,10,128/y] @y2.x2", "bf16[20000/x] @y2.x2"},
+    };
+    static const char *const to[][TENSORS] = {
+        {"bf16[96,1024/x] @x4", "bf16[70000/x] @x4", "f32[33,64] @x4"},
+        {"f32[200,800/x] @y2.x2", "f32[513,256/x] @y2.x2", "i64[9000/y] @y2.x2"},
+        {"f32[64/x,1000/y:100] @y2.x2", "f32[40/x,10/y,128] @y2.x2", "f32[20000/y/x] @y2.x2"},
+    };
+    for (int64_t i = 0; suite_seed(&i, 0, 3); i++) {
+        struct group j = {.url = directories_url(), .seed = i, .from = {.ranks = 1}, .to = {.ranks = READERS}};
+        for (int t = 0; t < TENSORS; t++) {
+            fine(weft_layout_parse(from[i][t], &j.from.layouts[t]));
+            fine(weft_layout_parse(to[i][t], &j.to.layouts[t]));
+            j.from.tensors[t] = (weft_bus_tensor){.name = names[t], .layout = j.from.layouts[t]};
+            j.to.tensors[t] = (weft_bus_tensor){.name = names[t], .layout = j.to.layouts[t]};
+            int n = weft_layout_ranks(j.from.layouts[t]);
+            j.from.ranks = n > j.from.ranks ? n : j.from.ranks;
+        }
+        j.bus = open_bus("group");
+        publish_all(j.bus, "group", &j.from, i);
+        publish_step(&j, 1);
+        ranks_run(READERS, NULL, read_together, &j, NULL);
+        for (int r = 0; r < j.from.ranks; r++)
+            weft_publisher_close(j.from.pub[r]);
+        fine(weft_bus_close(j.bus));
+        drop_side(&j.from);
+        drop_side(&j.to);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_pairs), cmocka_unit_test(replicas),
-                                       cmocka_unit_test(comms)};
+                                       cmocka_unit_test(comms), cmocka_unit_test(checked_together)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests));
 }
