@@ -4,95 +4,129 @@
  * multiply-add: a vector lane, a loop's tail and memory_ops_fold_one give the same bits. */
 #ifndef WEFT_MEMORY_OPS_LOOPS_H
 #define WEFT_MEMORY_OPS_LOOPS_H
-#include <math.h>
 #include <string.h>
 
 #include "memory/half.h"
+#include "memory/line.h"
+#include "memory/ops.h"
 #include "memory/raw.h"
 
-#define SAME(x) (x)
-#define ONE_NAN(x) ((x) == (x) ? (x) : NAN)
-
-/* Term 0 is of type A and read by `first`, the others of type S and read by `each`; they are folded in type T. All
- * terms are read in one pass. */
-#define OPS_TURNS(T, value, end)                \
-    do {                                        \
-        RAW_LOOP for (size_t i = 0; i < n; i++) \
-        {                                       \
-            raw_##T r = value;                  \
-            o[i] = end(r);                      \
-        }                                       \
-    } while (0)
-#define OPS_2(f, first, each) f(first(a[i]), each(b[i]))
-#define OPS_3(f, first, each) f(OPS_2(f, first, each), each(in2[i]))
-#define OPS_4(f, first, each) f(OPS_3(f, first, each), each(in3[i]))
-#define OPS_5(f, first, each) f(OPS_4(f, first, each), each(in4[i]))
-#define OPS_6(f, first, each) f(OPS_5(f, first, each), each(in5[i]))
-#define OPS_7(f, first, each) f(OPS_6(f, first, each), each(in6[i]))
-#define OPS_8(f, first, each) f(OPS_7(f, first, each), each(in7[i]))
-#define OPS_LOOP(name, A, first, S, each, T, f, end)                                        \
-    static void name(void *dst, const void *const *in, int ways, size_t n)                  \
-    {                                                                                       \
-        raw_##T *o = dst;                                                                   \
-        const raw_##A *a = in[0];                                                           \
-        const raw_##S *b = in[1], *in2 = ways > 2 ? in[2] : b, *in3 = ways > 3 ? in[3] : b; \
-        const raw_##S *in4 = ways > 4 ? in[4] : b, *in5 = ways > 5 ? in[5] : b;             \
-        const raw_##S *in6 = ways > 6 ? in[6] : b, *in7 = ways > 7 ? in[7] : b;             \
-        switch (ways) {                                                                     \
-        case 2: OPS_TURNS(T, OPS_2(f, first, each), end); break;                            \
-        case 3: OPS_TURNS(T, OPS_3(f, first, each), end); break;                            \
-        case 4: OPS_TURNS(T, OPS_4(f, first, each), end); break;                            \
-        case 5: OPS_TURNS(T, OPS_5(f, first, each), end); break;                            \
-        case 6: OPS_TURNS(T, OPS_6(f, first, each), end); break;                            \
-        case 7: OPS_TURNS(T, OPS_7(f, first, each), end); break;                            \
-        default: OPS_TURNS(T, OPS_8(f, first, each), end);                                  \
-        }                                                                                   \
+/* ops_T: elements of type T that are folded at a time, one or a vector of them. OPS_MASK has all bits where a
+ * comparison holds. */
+#if KERNELS_LEVEL == KERNELS_PLAIN
+#define OPS_TYPE(T, C) typedef C ops_##T;
+#define OPS_MASK(U, holds) (-(ops_##U)(holds))
+#define OPS_CAST(A, B)                      \
+    static inline ops_##A A##_of(ops_##B x) \
+    {                                       \
+        ops_##A y;                          \
+        memcpy(&y, &x, sizeof y);           \
+        return y;                           \
     }
-#define OPS_SAME(name, T, f, end) OPS_LOOP(name, T, SAME, T, SAME, T, f, end)
+#define OPS_LOOP(op, T, f, end)                                                \
+    static void op##_##T(void *dst, const void *const *in, int ways, size_t n) \
+    {                                                                          \
+        for (size_t i = 0; i < n; i++) {                                       \
+            raw_##T r = ((const raw_##T *)in[0])[i];                           \
+            for (int k = 1; k < ways; k++)                                     \
+                r = f(r, ((const raw_##T *)in[k])[i]);                         \
+            ((raw_##T *)dst)[i] = end(r);                                      \
+        }                                                                      \
+    }
+#else
+/* A turn takes TURN bytes of one run after the other: cores read several runs faster in this way than a vector of each
+ * in turn. The end of the runs is folded on the stack. */
+#define TURN 128
+#ifdef WIDE
+#define OPS_VECTOR sizeof(wide_f)
+#else
+#define OPS_VECTOR 16
+#endif
+#define OPS_TYPE(T, C) typedef C ops_##T __attribute__((vector_size(OPS_VECTOR)));
+#define OPS_MASK(U, holds) ((ops_##U)(holds))
+#define OPS_CAST(A, B)                      \
+    static inline ops_##A A##_of(ops_##B x) \
+    {                                       \
+        return (ops_##A)x;                  \
+    }
+#define OPS_VECTORS(T, f, end, count, to, from)                                              \
+    do {                                                                                     \
+        ops_##T r[count], x;                                                                 \
+        RAW_UNROLL for (size_t c = 0; c < (count); c++) memcpy(&r[c], from(0, c), sizeof x); \
+        for (int k = 1; k < ways; k++)                                                       \
+            RAW_UNROLL for (size_t c = 0; c < (count); c++)                                  \
+            {                                                                                \
+                memcpy(&x, from(k, c), sizeof x);                                            \
+                r[c] = f(r[c], x);                                                           \
+            }                                                                                \
+        RAW_UNROLL for (size_t c = 0; c < (count); c++)                                      \
+        {                                                                                    \
+            r[c] = end(r[c]);                                                                \
+            memcpy((to) + c * OPS_VECTOR, &r[c], sizeof x);                                  \
+        }                                                                                    \
+    } while (0)
+#define OPS_RUN(k, c) ((const unsigned char *)in[k] + at + (c)*OPS_VECTOR)
+#define OPS_END(k, c) (end_of[k])
+#define OPS_LOOP(op, T, f, end)                                                \
+    static void op##_##T(void *dst, const void *const *in, int ways, size_t n) \
+    {                                                                          \
+        unsigned char *d = dst;                                                \
+        const size_t bytes = n * sizeof(raw_##T);                              \
+        size_t at = 0;                                                         \
+        for (; at + TURN <= bytes; at += TURN)                                 \
+            OPS_VECTORS(T, f, end, TURN / OPS_VECTOR, d + at, OPS_RUN);        \
+        for (; at + OPS_VECTOR <= bytes; at += OPS_VECTOR)                     \
+            OPS_VECTORS(T, f, end, 1, d + at, OPS_RUN);                        \
+        if (at < bytes) {                                                      \
+            unsigned char end_of[OPS_WAYS][OPS_VECTOR] = {{0}};                \
+            for (int k = 0; k < ways; k++)                                     \
+                memory_copy_ascending(end_of[k], OPS_RUN(k, 0), bytes - at);   \
+            OPS_VECTORS(T, f, end, 1, end_of[0], OPS_END);                     \
+            memory_copy_ascending(d + at, end_of[0], bytes - at);              \
+        }                                                                      \
+    }
+#endif
 
-/* W: unsigned, at least as wide as int, so that the promotion of small types cannot overflow. */
-#define UNSIGNED_OPS(T, W)                              \
-    static inline raw_##T T##_add(raw_##T a, raw_##T b) \
-    {                                                   \
-        return (raw_##T)((W)a + (W)b);                  \
-    }                                                   \
-    static inline raw_##T T##_mul(raw_##T a, raw_##T b) \
-    {                                                   \
-        return (raw_##T)((W)a * (W)b);                  \
-    }                                                   \
-    static inline raw_##T T##_and(raw_##T a, raw_##T b) \
-    {                                                   \
-        return (raw_##T)(a & b);                        \
-    }                                                   \
-    static inline raw_##T T##_or(raw_##T a, raw_##T b)  \
-    {                                                   \
-        return (raw_##T)(a | b);                        \
-    }                                                   \
-    static inline raw_##T T##_xor(raw_##T a, raw_##T b) \
-    {                                                   \
-        return (raw_##T)(a ^ b);                        \
-    }                                                   \
-    OPS_SAME(sum_##T, T, T##_add, SAME)                 \
-    OPS_SAME(prod_##T, T, T##_mul, SAME)                \
-    OPS_SAME(band_##T, T, T##_and, SAME)                \
-    OPS_SAME(bor_##T, T, T##_or, SAME)                  \
-    OPS_SAME(bxor_##T, T, T##_xor, SAME)
-UNSIGNED_OPS(u8, uint32_t)
-UNSIGNED_OPS(u16, uint32_t)
-UNSIGNED_OPS(u32, uint32_t)
-UNSIGNED_OPS(u64, uint64_t)
+OPS_TYPE(u8, uint8_t)
+OPS_TYPE(i8, int8_t)
+OPS_TYPE(u16, uint16_t)
+OPS_TYPE(i16, int16_t)
+OPS_TYPE(u32, uint32_t)
+OPS_TYPE(i32, int32_t)
+OPS_TYPE(u64, uint64_t)
+OPS_TYPE(i64, int64_t)
+OPS_TYPE(f32, float)
+OPS_TYPE(f64, double)
+#define SAME(x) (x)
+#define OPS_PICK(mask, a, b) ((b) ^ (((a) ^ (b)) & (mask)))
+#define OPS_FN(name, T, expr)                        \
+    static inline ops_##T name(ops_##T a, ops_##T b) \
+    {                                                \
+        return (ops_##T)(expr);                      \
+    }
 
-#define INTEGER_ENDS(T)                                 \
-    static inline raw_##T T##_min(raw_##T a, raw_##T b) \
-    {                                                   \
-        return a < b ? a : b;                           \
-    }                                                   \
-    static inline raw_##T T##_max(raw_##T a, raw_##T b) \
-    {                                                   \
-        return a > b ? a : b;                           \
-    }                                                   \
-    OPS_SAME(min_##T, T, T##_min, SAME)                 \
-    OPS_SAME(max_##T, T, T##_max, SAME)
+/* The promotion of a small element to int cannot overflow: u16 is multiplied by 1u first. */
+#define UNSIGNED_OPS(T)              \
+    OPS_FN(T##_add, T, a + b)        \
+    OPS_FN(T##_mul, T, 1u * a * b)   \
+    OPS_FN(T##_and, T, a &b)         \
+    OPS_FN(T##_or, T, a | b)         \
+    OPS_FN(T##_xor, T, a ^ b)        \
+    OPS_LOOP(sum, T, T##_add, SAME)  \
+    OPS_LOOP(prod, T, T##_mul, SAME) \
+    OPS_LOOP(band, T, T##_and, SAME) \
+    OPS_LOOP(bor, T, T##_or, SAME)   \
+    OPS_LOOP(bxor, T, T##_xor, SAME)
+UNSIGNED_OPS(u8)
+UNSIGNED_OPS(u16)
+UNSIGNED_OPS(u32)
+UNSIGNED_OPS(u64)
+
+#define INTEGER_ENDS(T)                                    \
+    OPS_FN(T##_min, T, OPS_PICK(OPS_MASK(T, a < b), a, b)) \
+    OPS_FN(T##_max, T, OPS_PICK(OPS_MASK(T, a > b), a, b)) \
+    OPS_LOOP(min, T, T##_min, SAME)                        \
+    OPS_LOOP(max, T, T##_max, SAME)
 INTEGER_ENDS(u8)
 INTEGER_ENDS(i8)
 INTEGER_ENDS(u16)
@@ -103,50 +137,38 @@ INTEGER_ENDS(u64)
 INTEGER_ENDS(i64)
 
 /* Min and max of floats: the first NaN stays. Equal values differ in bits only if they are -0 and +0: min then gives
- * -0, and max gives +0. */
-#define FLOAT_OPS(T, F, U)                                          \
-    static inline U T##_bits(F x)                                   \
-    {                                                               \
-        U u;                                                        \
-        memcpy(&u, &x, sizeof u);                                   \
-        return u;                                                   \
-    }                                                               \
-    static inline F T##_of(U u)                                     \
-    {                                                               \
-        F x;                                                        \
-        memcpy(&x, &u, sizeof x);                                   \
-        return x;                                                   \
-    }                                                               \
-    static inline F T##_add(F a, F b)                               \
-    {                                                               \
-        return a + b;                                               \
-    }                                                               \
-    static inline F T##_mul(F a, F b)                               \
-    {                                                               \
-        return a * b;                                               \
-    }                                                               \
-    static inline F T##_min(F a, F b)                               \
-    {                                                               \
-        U x = T##_bits(a), y = T##_bits(b), r = a == b ? x | y : y; \
-        r = a < b ? x : r;                                          \
-        return T##_of(a != a ? x : r);                              \
-    }                                                               \
-    static inline F T##_max(F a, F b)                               \
-    {                                                               \
-        U x = T##_bits(a), y = T##_bits(b), r = a == b ? x & y : y; \
-        r = a > b ? x : r;                                          \
-        return T##_of(a != a ? x : r);                              \
-    }                                                               \
-    OPS_SAME(sum_##T, T, T##_add, ONE_NAN)                          \
-    OPS_SAME(prod_##T, T, T##_mul, ONE_NAN)
-FLOAT_OPS(f32, float, uint32_t)
-FLOAT_OPS(f64, double, uint64_t)
+ * -0, and max gives +0. U is unsigned and as wide as T. */
+#define FLOAT_OPS(T, U, nan)                                                           \
+    OPS_CAST(U, T)                                                                     \
+    OPS_CAST(T, U)                                                                     \
+    OPS_FN(T##_add, T, a + b)                                                          \
+    OPS_FN(T##_mul, T, a *b)                                                           \
+    static inline ops_##T T##_end(ops_##T x)                                           \
+    {                                                                                  \
+        return T##_of(OPS_PICK(OPS_MASK(U, x == x), U##_of(x), (ops_##U){0} + (nan))); \
+    }                                                                                  \
+    static inline ops_##T T##_min(ops_##T a, ops_##T b)                                \
+    {                                                                                  \
+        ops_##U x = U##_of(a), y = U##_of(b), r = y | (x & OPS_MASK(U, a == b));       \
+        r = OPS_PICK(OPS_MASK(U, a < b), x, r);                                        \
+        return T##_of(OPS_PICK(OPS_MASK(U, a != a), x, r));                            \
+    }                                                                                  \
+    static inline ops_##T T##_max(ops_##T a, ops_##T b)                                \
+    {                                                                                  \
+        ops_##U x = U##_of(a), y = U##_of(b), r = y & (x | OPS_MASK(U, a != b));       \
+        r = OPS_PICK(OPS_MASK(U, a > b), x, r);                                        \
+        return T##_of(OPS_PICK(OPS_MASK(U, a != a), x, r));                            \
+    }                                                                                  \
+    OPS_LOOP(sum, T, T##_add, T##_end)                                                 \
+    OPS_LOOP(prod, T, T##_mul, T##_end)
+FLOAT_OPS(f32, u32, 0x7fc00000)
+FLOAT_OPS(f64, u64, UINT64_C(0x7ff8) << 48)
 #ifndef WIDE_QUICK
-OPS_SAME(min_f32, f32, f32_min, SAME)
-OPS_SAME(max_f32, f32, f32_max, SAME)
+OPS_LOOP(min, f32, f32_min, SAME)
+OPS_LOOP(max, f32, f32_max, SAME)
 #endif
-OPS_SAME(min_f64, f64, f64_min, SAME)
-OPS_SAME(max_f64, f64, f64_max, SAME)
+OPS_LOOP(min, f64, f64_min, SAME)
+OPS_LOOP(max, f64, f64_max, SAME)
 
 #if KERNELS_LEVEL == KERNELS_PLAIN
 /* Narrow floats, folded in f32: see ops_narrow_loop. */
@@ -169,11 +191,11 @@ OPS_SAME(max_f64, f64, f64_max, SAME)
         }                                                                                                         \
     }
 #define NARROW_OTHERS(T)                   \
-    NARROW_LOOP(prod, T, f32_mul, ONE_NAN) \
+    NARROW_LOOP(prod, T, f32_mul, f32_end) \
     NARROW_LOOP(min, T, f32_min, SAME)     \
     NARROW_LOOP(max, T, f32_max, SAME)
 #define NARROW_OPS(T)                     \
-    NARROW_LOOP(sum, T, f32_add, ONE_NAN) \
+    NARROW_LOOP(sum, T, f32_add, f32_end) \
     NARROW_OTHERS(T)
 NARROW_OPS(f16)
 NARROW_OPS(bf16)
@@ -184,7 +206,7 @@ NARROW_OPS(f8e5m2sat)
 NARROW_OTHERS(f8e8m0)
 #define half_from_f32(x) (x)
 #define half_to_f32(x) (x)
-NARROW_LOOP(mean, f32, f32_add, ONE_NAN)
+NARROW_LOOP(mean, f32, f32_add, f32_end)
 #define mean_wide mean_f32
 #endif
 
