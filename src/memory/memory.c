@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "memory/cast.h"
 #include "memory/copy.h"
+#include "memory/line.h"
 #include "memory/ops.h"
 #include "memory/span.h"
 #include "memory/transpose.h"
@@ -17,6 +18,7 @@
 #define ROW 512    /* bytes of a row from which on it is worth a call */
 #define LEAST 32   /* elements of a row from which on a fold takes it as it is */
 #define LINE 64    /* bytes of a cache line */
+#define PIECE 512  /* bytes of a row that are folded at a time */
 #define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
 struct fold {
@@ -134,6 +136,41 @@ static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to)
     return rows;
 }
 
+/* Rows that are folded as they are, in pieces. A row further on is prefetched: there may be no memory at that
+ * address. */
+static void fold_each(struct fold *f, const struct memory_tile *t, void *dst, size_t dsize)
+{
+    const int last = f->nest.loops - 1, row = f->nest.of[last - 1], ways = (int)f->n;
+    const size_t size = weft_dtype_size(f->native), n = (size_t)f->nest.n[last], most = PIECE / size;
+    const uintptr_t ahead = 1 + MEMORY_AHEAD / (n * size);
+    struct span rows = {.cut = last - 1, .inner = f->nest.n[last], .fit = INT64_MAX};
+    while (span_next(&f->nest, &rows)) {
+        struct span first = rows;
+        const unsigned char *from[OPS_WAYS];
+        first.turns = 1;
+        unsigned char *to = span_direct(&f->nest, &first, dst, t->stride[0], dsize);
+        for (int k = 0; k < ways; k++)
+            from[k] = span_direct(&f->nest, &first, f->terms[k].data, f->terms[k].stride, size);
+        for (int64_t i = 0; i < rows.turns; i++)
+            for (size_t at = 0, take; at < n; at += take) {
+                const void *in[OPS_WAYS];
+                take = n - at < 2 * most ? n - at : most;
+                for (int k = 0; k < ways; k++) {
+                    const int64_t step = f->terms[k].stride[row];
+                    in[k] = from[k] + i * step + at * size;
+                    const uintptr_t next = (uintptr_t)in[k] + ahead * (uintptr_t)step;
+                    for (size_t b = 0; b < take * size; b += LINE)
+                        __builtin_prefetch((const void *)(next + b), 0, 3);
+                }
+                unsigned char *d = to + i * t->stride[0][row] + at * dsize;
+                if (f->narrow)
+                    f->narrow(d, false, in, f->native == f->acc ? ways : 0, ways, f->by, take);
+                else
+                    f->loop(d, in, ways, take);
+            }
+    }
+}
+
 static int64_t span_most(const struct memory_term *terms, size_t n, int to, int via, int acc)
 {
     size_t widest = weft_dtype_size(acc), size;
@@ -183,6 +220,11 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
                    (n == 1 || (!stops && !casts && fold_ways(n - 1, true) == n));
     f.span = span_before(&f.nest, at_once ? INT64_MAX : f.rows ? min64(f.nest.n[f.nest.loops - 1], fit / 4) : fit);
     const uint64_t mode = f.narrow && !ends ? ops_nan_begin() : OPS_NAN;
+    if (f.rows && lies && !divides && !stops && !casts && as == to && f.first == f.native) {
+        fold_each(&f, t, dst, size);
+        ops_nan_end(mode);
+        return;
+    }
     while (span_next(&f.nest, &f.span)) {
         size_t len = (size_t)f.span.len;
         void *direct = span_direct(&f.nest, &f.span, dst, t->stride[0], size);

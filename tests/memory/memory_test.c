@@ -580,35 +580,38 @@ static void narrow_sums_are_rounded_once(void **state)
     assert_true(got == 260);
 }
 
-/* Narrow terms whose rows have gaps are gathered, four at a time: rows of all lengths around what a span takes, into a
- * destination that is not a run, beside the same fold of one element after the other. */
-static void narrow_rows_with_gaps_match_single_elements(void **state)
+/* Terms whose rows have gaps: narrow ones are gathered, four at a time, for a destination that is not a run; otherwise
+ * they are folded row by row. Rows of lengths around what a span or a piece takes, beside the same fold of one element
+ * after the other. */
+static void rows_with_gaps_match_single_elements(void **state)
 {
     (void)state;
-    enum { ROWS = 3, GAP = 40, LONGEST = 2200, MOST = 8 };
-    static unsigned char from[MOST][ROWS * (LONGEST + GAP) * 2], got[ROWS * LONGEST * 8], want[sizeof got];
-    static const int dtypes[] = {WEFT_F8E4M3, WEFT_F8E5M2, WEFT_F16, WEFT_BF16}, ops[] = {WEFT_MAX, WEFT_MIN, WEFT_SUM};
-    static const int64_t lengths[] = {17, 256, 300, 513, 600, 1023, 1025, 1500, 2047, LONGEST};
+    enum { ROWS = 3, GAP = 40, LONGEST = 4200, MOST = 8 };
+    static unsigned char from[MOST][ROWS * (LONGEST + GAP) * 8], got[ROWS * LONGEST * 16], want[sizeof got];
+    static const int dtypes[] = {WEFT_F8E4M3, WEFT_F16, WEFT_BF16, WEFT_F8E5M2, WEFT_F32, WEFT_I64};
+    static const int ops[] = {WEFT_MAX, WEFT_SUM, WEFT_AVG};
+    static const int64_t lengths[] = {17, 33, 300, 1025, 2047, LONGEST};
     for (int k = 0; k < MOST; k++)
         for (size_t i = 0; i < sizeof from[k]; i++)
             from[k][i] = (unsigned char)((i * 37 + (size_t)k * 91 + i / 251) % 0x3b); /* finite in all of them */
-    for (size_t c = 0; c < 4 * 3 * 10 * 7; c++) {
-        const int dtype = dtypes[c % 4], op = ops[c / 4 % 3];
-        const int64_t n = lengths[c / 12 % 10], size = (int64_t)weft_dtype_size(dtype);
-        const size_t terms_n = 2 + c / 120;
-        int64_t stride[2] = {(n + GAP) * size, size};
-        struct memory_tile t = {.loops = 2, .n = {ROWS, n}, .stride = {{n * 2 * size, 2 * size}}}, one = {.loops = 0};
+    for (size_t c = 0; c < 6 * 3 * 6 * 7; c++) {
+        const int dtype = dtypes[c % 6], op = ops[c / 6 % 3], acc = dtype_acc(dtype);
+        const int64_t n = lengths[c / 18 % 6], size = (int64_t)weft_dtype_size(dtype);
+        const int64_t out = dtype == WEFT_I64 ? size : (int64_t)(1 + (c / 6 + c / 108) % 2) * size;
+        const size_t terms_n = 2 + c / 108;
+        int64_t stride[3] = {(n + GAP) * size * 2, (n + GAP) * size, size};
+        struct memory_tile t = {.loops = 3, .n = {1, ROWS, n}, .stride = {{0, n * out, out}}}, one = {.loops = 0};
         struct memory_term terms[MOST];
         for (size_t k = 0; k < terms_n; k++)
             terms[k] = (struct memory_term){from[k], dtype, stride};
         memset(got, 0, sizeof got);
         memset(want, 0, sizeof want);
-        memory_fold(&t, got, dtype, 0, WEFT_F32, op, 0, terms, terms_n);
+        memory_fold(&t, got, dtype, 0, acc, op, 3, terms, terms_n);
         for (int64_t e = 0; e < ROWS * n; e++) {
             struct memory_term single[MOST];
             for (size_t k = 0; k < terms_n; k++)
-                single[k] = (struct memory_term){from[k] + e / n * stride[0] + e % n * size, dtype, stride};
-            memory_fold(&one, want + e * 2 * size, dtype, 0, WEFT_F32, op, 0, single, terms_n);
+                single[k] = (struct memory_term){from[k] + e / n * stride[1] + e % n * size, dtype, stride};
+            memory_fold(&one, want + e * out, dtype, 0, acc, op, 3, single, terms_n);
         }
         assert_memory_equal(got, want, sizeof got);
     }
@@ -629,7 +632,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(identity_leaves_values_unchanged),
         cmocka_unit_test(folds_match_a_naive_walk),
         cmocka_unit_test(narrow_sums_are_rounded_once),
-        cmocka_unit_test(narrow_rows_with_gaps_match_single_elements),
+        cmocka_unit_test(rows_with_gaps_match_single_elements),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&memory_levels, tests));
 }
