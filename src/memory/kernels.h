@@ -25,8 +25,8 @@ struct kernels {
     cast_loop *cast[DTYPE_COUNT + 1][DTYPE_COUNT + 1]; /* by source and target; NULL: in two steps through f32 */
     cast_loop *odd[DTYPE_COUNT + 1];                   /* to f32, rounded to odd, where f32 does not hold the source */
     sum_loop *sum;
-    sum_rows_loop *sum_rows;
-    pick_loop *pick; /* NULL: there is no instruction for it */
+    sum_rows_loop *sum_rows, *sum_rows_bf16; /* the latter from f32 */
+    pick_loop *pick;                         /* NULL: there is no instruction for it */
 };
 
 extern const struct kernels kernels_plain, kernels_base;

@@ -17,10 +17,10 @@
 #include "memory/cast_loops.h"
 #include "memory/ops_loops.h"
 #include "memory/pick_loops.h"
-#include "memory/sum_loops.h"
 #ifdef WIDE
 #include "memory/wide_folds.h"
 #endif
+#include "memory/sum_loops.h"
 
 const struct kernels KERNELS = {
     .name = KERNELS_NAME,
@@ -34,5 +34,6 @@ const struct kernels KERNELS = {
     .odd = ODD_TABLE,
     .sum = sum_blocks,
     .sum_rows = sum_rows,
+    .sum_rows_bf16 = sum_rows_bf16,
     .pick = pick_vectors,
 };

@@ -56,9 +56,15 @@ uint64_t sum_bytes(uint64_t at, const void *bytes, size_t n)
     return sum;
 }
 
-void sum_rows_copy(const struct sum_rows *r)
+bool sum_rows_copy(const struct sum_rows *r, int to, int from)
 {
-    memory_level_kernels()->sum_rows(*r);
+    const struct kernels *k = memory_level_kernels();
+    sum_rows_loop *loop = to == from && to != WEFT_BOOL         ? k->sum_rows
+                          : from == WEFT_F32 && to == WEFT_BF16 ? k->sum_rows_bf16
+                                                                : NULL;
+    if (loop)
+        loop(*r);
+    return loop != NULL;
 }
 
 /* ---- tiles ---- */

@@ -40,7 +40,8 @@ struct sum_rows {
     int shift;
     uint64_t *sums;
 };
-void sum_rows_copy(const struct sum_rows *r);
+/* The bytes that are summed are those of dtype `from`. False: there is no loop for this cast, and nothing was done. */
+bool sum_rows_copy(const struct sum_rows *r, int to, int from);
 
 /* For sum.c and the kernels. */
 extern const uint32_t sum_keys[SUM_WORDS];

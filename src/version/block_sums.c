@@ -95,8 +95,8 @@ static void add_rows(const struct block_sums_walk *w, const struct memory_tile *
             add_rows(w, t, loop + 1, at + i * t->stride[1][loop], size);
 }
 
-/* Rows that are whole blocks of the sum are copied and summed at once. Those that are cast are gathered so first, some
- * at a time, and are cast out of the cache. False: the tile is of another kind. */
+/* Rows that are whole blocks of the sum are copied and summed at once. If there is no loop for the cast, they are
+ * gathered so first, some at a time, and are cast out of the cache. False: the tile is of another kind. */
 static bool copy_rows(const struct block_sums_walk *w, const struct memory_tile *t, unsigned char *dst, int to,
                       int64_t at, int from)
 {
@@ -106,12 +106,12 @@ static bool copy_rows(const struct block_sums_walk *w, const struct memory_tile 
     int64_t unit = t->n[1] * in, stride = t->stride[1][0];
     struct sum_rows r = {dst,          w->array + at, t->stride[0][0], stride, t->n[0],
                          (size_t)unit, (uint64_t)at,  BLOCK_SHIFT,     w->sums};
-    if (unit % SUM_BLOCK || at % SUM_BLOCK || stride % SUM_BLOCK || (to != from && unit > GATHERED))
+    if (unit % SUM_BLOCK || at % SUM_BLOCK || stride % SUM_BLOCK)
         return false;
-    if (to == from) {
-        sum_rows_copy(&r);
+    if (sum_rows_copy(&r, to, from))
         return true;
-    }
+    if (unit > GATHERED)
+        return false;
     _Alignas(64) unsigned char buffer[GATHERED];
     for (int64_t i = 0, take; i < t->n[0]; i += take) {
         take = min64(GATHERED / unit, t->n[0] - i);
@@ -120,7 +120,7 @@ static bool copy_rows(const struct block_sums_walk *w, const struct memory_tile 
         r.n = take;
         r.src = w->array + at + i * stride;
         r.at = (uint64_t)(at + i * stride);
-        sum_rows_copy(&r);
+        sum_rows_copy(&r, from, from);
         for (int64_t k = 0; k < take; k++)
             memory_cast(dst + (i + k) * t->stride[0][0], to, buffer + k * unit, from, (size_t)t->n[1]);
     }

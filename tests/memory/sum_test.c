@@ -156,13 +156,19 @@ static void rows_are_copied_and_summed(void **state)
         unsigned char *from = noise(ARRAY), *to = calloc(2, ARRAY);
         uint64_t sums[(ARRAY >> SHIFT) + 1] = {0}, want[(ARRAY >> SHIFT) + 1] = {0};
         int64_t unit = (1 + nests_below(4)) * SUM_BLOCK, sstep = unit + nests_below(3) * SUM_BLOCK,
-                dstep = unit + nests_below(3), first = nests_below(4) * SUM_BLOCK,
+                dstep = unit + 2 * nests_below(3), first = nests_below(4) * SUM_BLOCK,
                 most = (ARRAY - first - unit) / sstep + 1, n = 1 + nests_below(most);
+        const bool casts = round % 2;
+        const int from_dtype = casts ? WEFT_F32 : WEFT_U8, to_dtype = casts ? WEFT_BF16 : WEFT_U8;
         assert_non_null(to);
-        sum_rows_copy(
-            &(struct sum_rows){to, from + first, dstep, sstep, n, (size_t)unit, (uint64_t)first, SHIFT, sums});
+        assert_true(sum_rows_copy(
+            &(struct sum_rows){to, from + first, dstep, sstep, n, (size_t)unit, (uint64_t)first, SHIFT, sums}, to_dtype,
+            from_dtype));
         for (int64_t i = 0; i < n; i++) {
-            assert_memory_equal(to + i * dstep, from + first + i * sstep, (size_t)unit);
+            unsigned char row[4 * SUM_BLOCK];
+            memory_cast(row, to_dtype, from + first + i * sstep, from_dtype,
+                        (size_t)unit / weft_dtype_size(from_dtype));
+            assert_memory_equal(to + i * dstep, row, (size_t)unit / (casts ? 2 : 1));
             for (int64_t p = first + i * sstep; p < first + i * sstep + unit; p += SUM_BLOCK)
                 want[p >> SHIFT] += sum_bytes((uint64_t)p % (1 << SHIFT), from + p, SUM_BLOCK);
         }
