@@ -1,9 +1,9 @@
 /* A quick look for leaks under AddressSanitizer, before its own slow one.
  *
  * LeakSanitizer walks the whole address space when a program ends, which takes more than four seconds of CPU on
- * AArch64, for each of a hundred programs. It has nothing to find if the blocks that are allocated at the end are those
- * that were allocated before main. This file keeps a sum over all allocated blocks, in which each block counts with a
- * mixed form of its address, so that only the same blocks give the same sum. If the sum at the end is another one,
+ * AArch64, for each of a hundred programs. It has nothing to find if the program has freed all that it has allocated
+ * since main began. This file keeps the addresses of all blocks that are allocated. The dynamic linker keeps its own
+ * blocks for libraries and threads, also for threads that have ended: those do not count. If another block is left,
  * LeakSanitizer decides, as it does without this file. */
 #define _GNU_SOURCE
 #include "leaks.h"
@@ -13,63 +13,109 @@ void leaks_begin(void) {}
 
 void leaks_unsearched(void) {}
 #else
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* AddressSanitizer calls these by their names: the first two for each block, the third before it looks for leaks. */
 void __sanitizer_malloc_hook(const volatile void *block, size_t size);
 void __sanitizer_free_hook(const volatile void *block);
 int __lsan_is_turned_off(void);
+/* AddressSanitizer's: the calls that led to the allocation of a block, the innermost one first; their number. */
+size_t __asan_get_alloc_stack(void *block, void **calls, size_t room, int *thread);
 
-/* The linker sends the calls of these functions here (tests/CMakeLists.txt). What they allocate, the C library keeps
- * for later calls (the environment, the stacks of threads that have ended), and it is freed in these functions alone.
- */
+/* The linker sends the calls of these functions here (tests/CMakeLists.txt). What they allocate is kept for the whole
+ * life of the process: the environment, and what is made once. */
 int __real_setenv(const char *name, const char *value, int overwrite);
 int __wrap_setenv(const char *name, const char *value, int overwrite);
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *arg);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *arg);
-int __real_pthread_join(pthread_t thread, void **result);
-int __wrap_pthread_join(pthread_t thread, void **result);
+int __real_pthread_once(pthread_once_t *once, void (*make)(void));
+int __wrap_pthread_once(pthread_once_t *once, void (*make)(void));
 
-static _Atomic uint64_t allocated; /* the sum */
-static uint64_t at_begin;          /* the sum before main, or at leaks_begin */
+/* The table of blocks. A block stands at one of the NEAR places from its own on, at the first that was free. */
+enum { PLACES = 1 << 20, NEAR = 256, FREED = 1 };
+static _Atomic uintptr_t *blocks; /* 0: was never taken, FREED: is free again */
+static atomic_bool overfull;      /* a block did not find a place */
 static bool unsearched;
-static _Thread_local bool kept; /* this thread is in one of the functions that keep what they allocate */
+static _Thread_local bool kept; /* this thread is in one of these functions */
 
-static uint64_t mixed(const volatile void *block)
+/* Blocks that are neighbours in memory are neighbours in the table; areas of 1 MiB stand anywhere. */
+static size_t own_place(uintptr_t block)
 {
-    uint64_t x = (uint64_t)(uintptr_t)block;
-    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdu;
-    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53u;
-    return x ^ (x >> 33);
+    uint64_t area = (block >> 20) * 0xff51afd7ed558ccdu;
+    return (size_t)((block >> 4) ^ (area >> 33));
 }
 
 void __sanitizer_malloc_hook(const volatile void *block, size_t size)
 {
     (void)size;
-    if (!kept)
-        atomic_fetch_add_explicit(&allocated, mixed(block), memory_order_relaxed);
+    if (!blocks || kept)
+        return;
+    size_t place = own_place((uintptr_t)block);
+    for (int i = 0; i < NEAR; i++) {
+        _Atomic uintptr_t *at = &blocks[(place + (size_t)i) % PLACES];
+        uintptr_t found = atomic_load_explicit(at, memory_order_relaxed);
+        if (found <= FREED && atomic_compare_exchange_strong_explicit(at, &found, (uintptr_t)block,
+                                                                      memory_order_relaxed, memory_order_relaxed))
+            return;
+    }
+    atomic_store_explicit(&overfull, true, memory_order_relaxed);
 }
 
+/* A block that is not in the table was allocated before main, or is kept. */
 void __sanitizer_free_hook(const volatile void *block)
 {
-    if (!kept)
-        atomic_fetch_sub_explicit(&allocated, mixed(block), memory_order_relaxed);
+    if (!blocks || !block)
+        return;
+    size_t place = own_place((uintptr_t)block);
+    for (int i = 0; i < NEAR; i++) {
+        _Atomic uintptr_t *at = &blocks[(place + (size_t)i) % PLACES];
+        uintptr_t found = atomic_load_explicit(at, memory_order_relaxed);
+        if (found == (uintptr_t)block)
+            atomic_store_explicit(at, FREED, memory_order_relaxed);
+        if (found == (uintptr_t)block || !found)
+            return;
+    }
+}
+
+/* Is malloc's caller in the dynamic linker? */
+static bool is_linkers(uintptr_t block)
+{
+    void *calls[2];
+    int thread;
+    Dl_info caller;
+    return __asan_get_alloc_stack((void *)block, calls, 2, &thread) == 2 && dladdr(calls[1], &caller) &&
+           (uintptr_t)caller.dli_fbase == getauxval(AT_BASE);
 }
 
 int __lsan_is_turned_off(void)
 {
-    return unsearched || atomic_load_explicit(&allocated, memory_order_relaxed) == at_begin;
+    if (unsearched)
+        return true;
+    if (!blocks || atomic_load_explicit(&overfull, memory_order_relaxed))
+        return false;
+    for (size_t i = 0; i < PLACES; i++) {
+        uintptr_t block = atomic_load_explicit(&blocks[i], memory_order_relaxed);
+        if (block > FREED && !is_linkers(block))
+            return false;
+    }
+    return true;
 }
 
 void leaks_begin(void)
 {
-    at_begin = atomic_load_explicit(&allocated, memory_order_relaxed);
+    const size_t size = PLACES * sizeof *blocks;
+    if (blocks)
+        (void)munmap(blocks, size);
+    blocks = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (blocks == MAP_FAILED)
+        blocks = NULL;
 }
 
 void leaks_unsearched(void)
@@ -85,19 +131,12 @@ int __wrap_setenv(const char *name, const char *value, int overwrite)
     return status;
 }
 
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *arg)
+int __wrap_pthread_once(pthread_once_t *once, void (*make)(void))
 {
+    bool outer = kept;
     kept = true;
-    int status = __real_pthread_create(thread, attributes, body, arg);
-    kept = false;
-    return status;
-}
-
-int __wrap_pthread_join(pthread_t thread, void **result)
-{
-    kept = true;
-    int status = __real_pthread_join(thread, result);
-    kept = false;
+    int status = __real_pthread_once(once, make);
+    kept = outer;
     return status;
 }
 
