@@ -29,25 +29,28 @@ build_tree()
     fi
 }
 
-# built SUITE: builds its tree, or waits until build_next has built it.
-next='' building='' building_pid=''
+# built SUITE: builds its tree, or waits until build_later has built it.
+declare -A builders=()
+later=()
 built()
 {
-    local pid=''
-    [ "$building" = "$1" ] && pid=$building_pid building=''
-    if [ -n "$pid" ]; then wait "$pid"; else "build_$1"; fi || { fail "$1: the build failed"; return 1; }
+    if [ -n "${builders[$1]:-}" ]; then wait "${builders[$1]}"; else "build_$1"; fi || { fail "$1: the build failed"; return 1; }
 }
 
-# Builds the tree of the next suite in the background while tests run: with what they leave of the cores, since it gives way to
-# every other process.
-build_next()
+# Builds the trees of the later suites in the background while tests run, one tree after the other: with what the tests leave of the
+# cores, since it gives way to every other process.
+build_later()
 {
-    [ -n "$next" ] && [ -z "$building" ] || return
-    {
-        chrt --idle --pid 0 "$BASHPID" >/dev/null 2>&1 || renice -n 19 "$BASHPID" >/dev/null
-        "build_$next"
-    } &
-    building=$next building_pid=$!
+    local suite before=''
+    [ ${#builders[@]} -eq 0 ] || return
+    for suite in "${later[@]}"; do
+        {
+            chrt --idle --pid 0 "$BASHPID" >/dev/null 2>&1 || renice -n 19 "$BASHPID" >/dev/null
+            [ -z "$before" ] || tail --pid="$before" -f /dev/null
+            "build_$suite"
+        } &
+        before=$! builders[$suite]=$!
+    done
 }
 
 # Reads CTest's JUnit file: lines of "status<TAB>name<TAB>reason", one a test and one more for each
@@ -91,7 +94,7 @@ run_ctest()
 {
     local suite=$1 tree=$2 exclude=$3
     shift 3
-    build_next
+    build_later
     run_pass "$suite" "$tree" "$jobs" -LE "^(waits${exclude:+|$exclude})\$" "$@"
     run_pass "$suite" "$tree" $((3 * jobs)) -L '^waits$' ${exclude:+-LE "^($exclude)\$"} "$@"
 }
@@ -262,8 +265,9 @@ suite_fuzz()
 }
 
 while [ $# -gt 0 ]; do
-    suite=$1 next=${2:-}
+    suite=$1
     shift
+    later=("$@")
     echo "== $suite"
     SECONDS=0
     "suite_$suite"
