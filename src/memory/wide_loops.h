@@ -521,18 +521,26 @@ WIDE_AS(f16, f8e4m3sat, load_f16)
 WIDE_TRY_F8(f16, f8e4m3, 10, HALF_F8E4M3)
 WIDE_TRY_F8(f16, f8e4m3sat, 10, HALF_F8E4M3SAT)
 
-/* To f8e8m0 by way of bf16. */
-#define WIDE_TO_POWERS(S, codes)                                            \
-    RAW_INLINE void S##_as_f8e8m0(unsigned char *d, const unsigned char *s) \
-    {                                                                       \
-        wide_h h[WIDE_HALVES];                                              \
-        codes(h, s);                                                        \
-        wide_to_f8e8m0(d, h, NULL);                                         \
-    }                                                                       \
+/* To f8e8m0. From f8 the exponent is rounded up by the mantissa; subnormals, infinity and NaN are looked up. `first` is
+ * as in wide_codes. */
+RAW_INLINE void bf16_as_f8e8m0(unsigned char *d, const unsigned char *s)
+{
+    wide_h h[WIDE_HALVES];
+    wide_load16(h, s);
+    wide_to_f8e8m0(d, h, NULL);
+}
+WIDE_SURE(bf16, f8e8m0)
+
+#define WIDE_TO_POWERS(S, mant, bias, first, ...)                                          \
+    RAW_INLINE void S##_as_f8e8m0(unsigned char *d, const unsigned char *s)                \
+    {                                                                                      \
+        static const wide_b looked_up = {__VA_ARGS__};                                     \
+        const wide_b c = wide_load8(s), r = ((c & 0x7f) + (1 << ((mant)-1))) >> (mant);    \
+        wide_store8(d, wide_look_up(r + (127 - (bias)), looked_up, (c + (first)) & 0x7f)); \
+    }                                                                                      \
     WIDE_SURE(S, f8e8m0)
-WIDE_TO_POWERS(bf16, wide_load16)
-WIDE_TO_POWERS(f8e4m3, codes_f8e4m3)
-WIDE_TO_POWERS(f8e5m2, codes_f8e5m2)
+WIDE_TO_POWERS(f8e4m3, 3, 7, 1, 255, 0, 118, 119, 120, 120, 120, 121, 121, 121, 121, 121, 121, 122, 122, 122)
+WIDE_TO_POWERS(f8e5m2, 2, 15, 4, 255, 255, 255, 255, 0, 111, 112, 113, 113, 113, 114, 114, 114, 114, 115, 115)
 
 /* f8e5m2 has the exponents of f16: the lower byte is rounded off. `most` is the code of what is too large. */
 RAW_INLINE void f16_to_upper(unsigned char *d, const unsigned char *s, uint8_t most)
