@@ -8,5 +8,6 @@
 #define DEFAULTS_CHANNEL_BUCKETS 4         /* messages in staging slots of one channel (weft_comm_opts) */
 #define DEFAULTS_EAGER 4096                /* bytes up to which a message inside a host is eager */
 #define DEFAULTS_ASSIST (128 << 10)        /* bytes from which on both ends may copy a message inside a host */
+#define DEFAULTS_CROWDED 2                 /* times as many bytes as its peer has: such a rank lets the peer copy */
 #define DEFAULTS_PIECE 2048 /* bytes of a piece on average from which on a message between hosts goes as a list */
 #endif

@@ -129,6 +129,8 @@ void block_describe(weft_exec *x, struct program *p)
     struct block_message *message = block_messages(x->block);
     struct cursor c = {0, 0};
     x->block->staging = x->comm->staging.place;
+    x->block->sent = p->sent;
+    x->block->received = p->received;
     for (uint32_t i = 0; i < p->neagers; i++)
         p->eagers[i].slot = (char *)x->block + x->block->eagers + p->eagers[i].at;
     for (uint32_t i = 0; i < p->nouts; i++)

@@ -18,6 +18,7 @@ struct block {
     uint64_t staging;        /* place of the owner's pool */
     uint64_t eagers;         /* offset of the eager slots, in bytes from the head */
     uint64_t off;            /* what the owner has switched off: toggle.h */
+    int64_t sent, received;  /* bytes of all messages in a run */
     uint64_t pinned;         /* offset of the pinned slots: ways/pinned.c */
     uint64_t sums;           /* offset of the sums of its parts: proof.h; 0: there are none */
     uint64_t rooms[DRIVERS]; /* offset of what each driver has here; 0: nothing */

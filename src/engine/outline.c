@@ -174,18 +174,16 @@ static int reserve(weft_exec *x, struct program *p)
     return staging_reserve(&x->comm->staging, x->comm->link, largest ? largest : 1, wanted, &p->reserve);
 }
 
-/* Has this rank a core of its own, and receives less than half of what it sends? */
-static bool one_way(const weft_exec *x)
+static void count_bytes(const weft_exec *x, struct program *p)
 {
-    int64_t sent = 0, received = 0;
     for (size_t s = 0; s < x->plan->nsteps; s++) {
         const struct plan_step *st = &x->plan->steps[s];
         if (st->kind == PLAN_RECV)
-            received += st->bytes;
+            p->received += st->bytes;
         else if (st->kind == PLAN_SEND)
-            sent += st->bytes;
+            p->sent += st->bytes;
     }
-    return x->comm->dedicated_cores && received < sent / 2;
+    p->one_way = x->comm->dedicated_cores && p->received < p->sent / 2;
 }
 
 int outline_program(weft_exec *x, struct program *p)
@@ -195,7 +193,7 @@ int outline_program(weft_exec *x, struct program *p)
     if (!allocate(plan, p))
         return error_nomem();
     turn_deps(plan, p);
-    p->one_way = one_way(x);
+    count_bytes(x, p);
     for (uint32_t s = 0; s < plan->nsteps; s++) {
         const struct plan_step *st = &plan->steps[s];
         p->steps[s].kind = st->kind;

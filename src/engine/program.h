@@ -195,6 +195,7 @@ struct program {
     bool staged;               /* some SEND is staged */
     bool may_block;            /* some SEND is staged or eager, so that it may have to wait for peers to free a slot */
     bool pushed;               /* some RECV is pushed */
+    int64_t sent, received;    /* bytes of all messages in a run */
     bool one_way;              /* this rank has a core of its own, and receives less than half of what it sends */
     const struct way *assists; /* the way of SENDs whose sender assists; NULL: there are none */
     int64_t cma_least;  /* ways/cma.c: bytes in one piece from which on private memory is read; 0: not measured */

@@ -6,7 +6,8 @@
  *   cma      private memory in pieces that the system copies faster than two copies take (ways/cma.c)
  *   staged   the peer cannot reach the memory, the comm is to stage all messages, or the elements lie far apart at both
  *            ends (ways/staged.c)
- *   push     most bytes of the channel are in shorter spans at the sender than at the receiver, and it is not assisted
+ *   push     many ranks send to few, or most bytes of the channel are in shorter spans at the sender than at the
+ *            receiver and it is not assisted
  *   assist   the message has 128 KiB or more, and the sender has a core of its own and much less to receive than to
  *            send (ways/assist.c)
  *   pull     all others
@@ -17,9 +18,14 @@
  * if that is the sender for more than half of its bytes, and if the destination may be written from the start of a run
  * on. But if a message can be assisted, a second core is worth more than one walk for all channels (1.3 times as fast
  * between 4 and 4 of 16 x86-64 cores, rows to columns and back, cast or not), unless runs are so short that several
- * ranks would write to one cache line. */
+ * ranks would write to one cache line.
+ *
+ * Whatever the spans are, few ranks must not copy for many. A sender that has to send more than twice as much as its
+ * receiver gets from all does not push: the receivers copy, each its own. A sender that has less than half of that
+ * always pushes, if it may (rows or columns of 7 to 16 ranks to one on x86-64: 2 to 6 times as fast). */
 #include "engine/way.h"
 
+#include "base/defaults.h"
 #include "base/math.h"
 #include "engine/shape.h"
 #include "memory/pick.h"
@@ -97,8 +103,12 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
         }
     }
     bool pushes = open && push > pull && push > all / 2;
+    if (from->sent > DEFAULTS_CROWDED * to->received)
+        pushes = false;
     *woven = pushes || pull > all / 2;
     if (shared && run >= LINE)
         pushes = *woven = false;
+    if (open && all && to->received > DEFAULTS_CROWDED * from->sent)
+        pushes = *woven = true;
     return pushes;
 }

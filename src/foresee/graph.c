@@ -137,9 +137,11 @@ static uint32_t message_of(struct graph *g, uint32_t ch, bool sends, bool feeds)
 
 /* What one end of a message, or the input or output of local work, is like. */
 struct end {
-    double bytes;  /* on the wire, or in memory for local work */
-    double copied; /* by who copies it: the mean of what is read and written, which differ in a cast */
-    double pieces; /* contiguous ones, in its buffers */
+    double bytes;   /* on the wire, or in memory for local work */
+    double copied;  /* by who copies it: the mean of what is read and written, which differ in a cast */
+    double pieces;  /* contiguous ones, in its buffers */
+    double strided; /* bytes of parts in several pieces */
+    bool held;      /* some are in a buffer of the plan, and not in a tensor */
     int parts;
     double times; /* how often it counts */
     bool casts;
@@ -164,7 +166,7 @@ static int64_t span_of(const weft_plan *p, const struct plan_part *part)
 struct piece {
     double bytes, copied, pieces;
     uint32_t tensor;
-    bool casts;
+    bool casts, held;
 };
 
 /* A plan that is being added, and what is computed once for all rounds. */
@@ -196,6 +198,7 @@ static void look_at_part(const struct graph *g, const weft_plan *p, const struct
     out->pieces = (double)pieces;
     out->tensor = b->tensor;
     out->casts = dtype != b->dtype;
+    out->held = b->space != PLAN_SRC && b->space != PLAN_DST;
     out->copied *= out->casts ? cast_cost(g) : 1;
 }
 
@@ -209,7 +212,9 @@ static struct end end_of(const struct adding *a, const int *times, const struct 
         e.bytes += k * x->bytes;
         e.copied += k * x->copied;
         e.pieces += k * x->pieces;
+        e.strided += x->pieces > 1 ? k * x->bytes : 0;
         e.casts |= x->casts;
+        e.held |= x->held;
         e.parts++;
         e.times = fmax(e.times, k);
     }
@@ -229,6 +234,8 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
 {
     struct links_load *x = &n->load;
     *(sends ? &n->pieces_from : &n->pieces_to) += (float)e->pieces;
+    n->strided += sends ? (float)e->strided : 0;
+    n->held |= !sends && e->held;
     double *copied = sends ? &x->copied_from : &x->copied_to;
     float *launches = sends ? &x->launches_from : &x->launches_to;
     bool device = g->links->m.inside == MACHINE_FILE_LINK;
@@ -472,6 +479,8 @@ static void join(struct graph *g, struct graph_channel *c)
         a->load.launches_to += b->load.launches_to;
         a->pieces_from += b->pieces_from;
         a->pieces_to += b->pieces_to;
+        a->strided += b->strided;
+        a->held |= b->held;
         a->slots |= b->slots;
         a->next = b->next;
         b->ends = 0; /* it is part of another node */
@@ -497,7 +506,7 @@ static bool received_by_copy(const struct graph *g, const struct graph_node *n)
 
 static bool shared(const struct graph *g, const struct sharing *s, const struct graph_node *n)
 {
-    return received_by_copy(g, n) && s->one_way[n->load.from] && !n->waits &&
+    return received_by_copy(g, n) && s->one_way[n->load.from] && !n->waits && !g->channels.v[n->channel].gathers &&
            n->load.bytes >= DEFAULTS_ASSIST * n->load.messages;
 }
 
@@ -508,7 +517,29 @@ static bool has_core(const struct graph *g, const uint32_t *crowd, int rank)
     return !m->cores || crowd[g->links->host[rank] / m->hosts_on_cores] <= m->cores;
 }
 
-static void find_one_way(const struct graph *g, struct sharing *s, uint32_t *crowd)
+/* Does the sender copy the messages of the channel? It does if its receiver has much more to copy than it has itself,
+ * or if most bytes are in shorter pieces there than at the receiver. s->out and s->in: all that ranks send and receive.
+ */
+static void find_pushes(const struct graph *g, const struct sharing *s, struct graph_channel *c)
+{
+    double bytes = 0, strided = 0, from = 0, to = 0;
+    bool held = false;
+    for (uint32_t k = c->head; k != GRAPH_NONE; k = g->nodes.v[k].next) {
+        const struct graph_node *n = &g->nodes.v[k];
+        if (!received_by_copy(g, n))
+            continue;
+        bytes += n->load.bytes;
+        strided += n->strided;
+        from += n->pieces_from;
+        to += n->pieces_to;
+        held |= n->held;
+    }
+    c->gathers = !held && bytes > 0 && s->in[c->to] > DEFAULTS_CROWDED * s->out[c->from];
+    c->pushes =
+        c->gathers || (!held && from > to && strided > bytes / 2 && s->out[c->from] <= DEFAULTS_CROWDED * s->in[c->to]);
+}
+
+static void find_sides(const struct graph *g, struct sharing *s, uint32_t *crowd)
 {
     int world = g->links->world;
     for (int r = 0; r < world; r++)
@@ -517,13 +548,14 @@ static void find_one_way(const struct graph *g, struct sharing *s, uint32_t *cro
         s->out[g->channels.v[i].from] += (double)g->channels.v[i].bytes;
         s->in[g->channels.v[i].to] += (double)g->channels.v[i].bytes;
     }
+    for (size_t i = 0; i < g->channels.n; i++)
+        find_pushes(g, s, &g->channels.v[i]);
     for (int r = 0; r < world; r++) {
         s->one_way[r] = has_core(g, crowd, r) && s->in[r] < s->out[r] / 2;
         s->out[r] = s->in[r] = 0;
     }
 }
 
-/* Messages in shorter pieces at the sender than at the receiver are copied by the sender. */
 static void find_own(struct graph *g, struct sharing *s)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {
@@ -536,7 +568,7 @@ static void find_own(struct graph *g, struct sharing *s)
             s->in[x->to] += x->copied_to;
             continue;
         }
-        if (received_by_copy(g, n) && n->pieces_from > n->pieces_to && !n->waits) {
+        if (received_by_copy(g, n) && g->channels.v[n->channel].pushes && !n->waits) {
             x->copied_from = x->copied_to;
             x->copied_to = 0;
         }
@@ -586,7 +618,7 @@ static int share_copies(struct graph *g, struct failure *why)
     uint32_t *crowd = calloc((size_t)g->links->hosts + 1, sizeof *crowd);
     bool fits = s.one_way && s.own && s.out && s.in && s.senders && s.others && s.partners && crowd;
     if (fits) {
-        find_one_way(g, &s, crowd);
+        find_sides(g, &s, crowd);
         find_own(g, &s);
         share_out(g, &s);
     }

@@ -22,9 +22,11 @@ struct graph_node {
     uint32_t channel;             /* GRAPH_NONE for work inside a rank */
     uint32_t joined;              /* further messages that were joined with it when they were added */
     float pieces_from, pieces_to; /* of a message inside a host: contiguous ones at each end */
+    float strided;                /* bytes of tensors that are in several pieces at the sender */
     uint8_t ends;                 /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
     bool slots;                   /* it goes through one of the channel's staging slots */
     bool feeds;                   /* edges lead from it */
+    bool held;                    /* its receiver keeps it in a buffer of the plan */
     bool flat;                    /* its receiver was first to have it, and nothing can wait for it */
 };
 enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
@@ -36,6 +38,8 @@ struct graph_channel {
     uint32_t sent_in;                    /* messages of node `sent` that the sender had, */
     double sent_bytes;                   /* and their bytes */
     int64_t bytes, messages;
+    /* After graph_close, inside a host: its sender copies; even what both ends could copy. */
+    bool pushes, gathers;
     bool whole; /* the receiver's plan says that nothing waits for any of them: each counts once, for all rounds */
 };
 

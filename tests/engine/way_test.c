@@ -21,6 +21,7 @@ static const struct pair sets[][4] = {
     {{"f32[40000] @x4 +sum(x)", "f32[40000/x] @x4", 0xffffffff}, {"f64[9000] @x1=0", "f32[9000] @x2=3,1", 0x000f}},
     {{"f32[3000/x,3] @x4", "f32[3000/x~2o,3] @x4", 0xffffffff}},
     {{"f32[300,200/x] @x4", "f32[300/x,200] @x4", 0}, {"f32[25/x] @x4", "f32[25] @x4", 0xffffffff}},
+    {{"f32[96,3000/x] @x3=1..3", "f32[96,3000] @x1=0", 0xffffffff}},
 };
 
 static int pairs_of(size_t set)
@@ -153,6 +154,35 @@ static void ranks_may_switch_off_different_ways(void **state)
         ranks_run(RANKS, NULL, run_differently, (void *)set, NULL);
 }
 
+/* From many ranks to one the senders copy; from one to many the receivers do, or both. */
+static const struct {
+    struct pair pair;
+    bool pushed;
+} crowds[] = {
+    {{"f32[96,3000/x] @x3=1..3", "f32[96,3000] @x1=0", 0xffffffff}, true},
+    {{"f32[300/x,1000] @x3=1..3", "f32[300,1000] @x1=0", 0xffffffff}, true},
+    {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x3=1..3", 0xffffffff}, false},
+    {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x4", 0xffffffff}, false},
+};
+
+static void run_crowd(struct ranks_rank *r)
+{
+    struct model m = {.r = r};
+    size_t i = (size_t)(uintptr_t)r->arg;
+    RANKS_OK(r, model_make(&m, r, &crowds[i].pair, 1, &(weft_lower_opts){0}));
+    const struct program *p = m.exec->program;
+    for (uint32_t s = 0; s < p->nsteps; s++)
+        RANKS_CHECK(r, !p->steps[s].way || !strcmp(p->steps[s].way->name, "push") == crowds[i].pushed);
+    model_free(&m);
+}
+
+static void few_ranks_do_not_copy_for_many(void **state)
+{
+    (void)state;
+    for (uintptr_t i = 0; i < sizeof crowds / sizeof *crowds; i++)
+        ranks_run(RANKS, NULL, run_crowd, (void *)i, NULL);
+}
+
 static void run_refused(struct ranks_rank *r)
 {
     static const struct {
@@ -181,9 +211,9 @@ static void wrong_names_are_refused_on_all_ranks(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_choose_the_same_way),        cmocka_unit_test(each_way_can_be_switched_off),
-        cmocka_unit_test(all_can_be_switched_off_together),     cmocka_unit_test(ranks_may_switch_off_different_ways),
-        cmocka_unit_test(wrong_names_are_refused_on_all_ranks),
+        cmocka_unit_test(both_ends_choose_the_same_way),    cmocka_unit_test(each_way_can_be_switched_off),
+        cmocka_unit_test(all_can_be_switched_off_together), cmocka_unit_test(ranks_may_switch_off_different_ways),
+        cmocka_unit_test(few_ranks_do_not_copy_for_many),   cmocka_unit_test(wrong_names_are_refused_on_all_ranks),
     };
     return SUITE_MAIN(argc, argv, SUITE_AT(&conformance_one_host, tests));
 }
