@@ -11,11 +11,11 @@
 #include "memory/line.h"
 #include "memory/memory.h"
 
-#define SHORT 128 /* bytes of a row in src that are better copied before they are cast */
-#define TURN 1024 /* bytes of src in short rows that are cast at a time */
-#define LONG 128  /* elements of a row that is cast by itself, */
-#define PIECE 64  /* in pieces of as many */
-#define LINE 64   /* bytes of a cache line */
+#define SHORT 128  /* bytes of a row in src that are better copied before they are cast */
+#define TURN 1024  /* bytes of src in short rows that are cast at a time */
+#define LONG 128   /* elements of a row that is cast by itself */
+#define BESIDE 512 /* elements of the longest row that is better cast side by side with others */
+#define LINE 64    /* bytes of a cache line */
 
 static void cast_twice(unsigned char *dst, size_t dsize, cast_loop *second, const unsigned char *src, size_t ssize,
                        cast_loop *first, size_t n)
@@ -81,7 +81,7 @@ static void cast_long(unsigned char *d, int64_t dstep, int to, const unsigned ch
     const size_t ssize = weft_dtype_size(from), dsize = weft_dtype_size(to);
     for (; rows; rows--, d += dstep, s += sstep)
         for (size_t at = 0, take; at < n; at += take) {
-            take = n - at < 2 * PIECE ? n - at : PIECE;
+            take = n - at < 2 * CAST_PIECE ? n - at : CAST_PIECE;
             const uintptr_t next = (uintptr_t)(s + at * ssize) + 2 * (uintptr_t)sstep;
             for (size_t b = 0; b < take * ssize; b += LINE)
                 __builtin_prefetch((const void *)(next + b), 0, 2);
@@ -98,6 +98,9 @@ void cast_many(void *dst, int64_t dstep, int to, const void *src, int64_t sstep,
     const unsigned char *s = src;
     if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % 16 && (ssize < 4 || dsize < 4))))
         cast_gathered(d, dstep, to, s, sstep, from, n, (int64_t)rows);
+    else if (sstep != bytes && from == WEFT_F32 && to == WEFT_BF16 && n >= LONG && n % CAST_PIECE == 0 && n <= BESIDE &&
+             memory_level_kernels()->beside_bf16)
+        memory_level_kernels()->beside_bf16(d, dstep, s, sstep, n, rows);
     else if (loop && sstep != bytes && n >= LONG)
         cast_long(d, dstep, to, s, sstep, from, n, rows, loop);
     else if (loop && sstep != bytes)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 /* dst[i] = cast(src[i]) for rows of n elements, dstep and sstep bytes apart: the loop of one pair of dtypes. */
+#define CAST_PIECE 64 /* elements of a row that are cast at a time */
 typedef void cast_loop(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows);
 
 /* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint. If both dtypes have the same size they

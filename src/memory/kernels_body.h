@@ -31,6 +31,9 @@ const struct kernels KERNELS = {
     .divide = DIVIDE_TABLE,
     .scale = SCALE_TABLE,
     .cast = CAST_TABLE,
+#ifdef CAST_BESIDE_BF16
+    .beside_bf16 = CAST_BESIDE_BF16,
+#endif
     .odd = ODD_TABLE,
     .sum = sum_blocks,
     .sum_rows = sum_rows,

@@ -4,6 +4,7 @@
 #define WEFT_MEMORY_WIDE_LOOPS_H
 #include <string.h>
 
+#include "memory/cast.h"
 #include "memory/half.h"
 #include "memory/line.h"
 
@@ -450,6 +451,33 @@ RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
     WIDE_CAST(S, f8e8m0, load)
 WIDE_CAST(f32, f16, load_f32)
 WIDE_BF16(f32, load_f32)
+#if defined(__aarch64__) && !defined(WIDE_TO_BF16)
+/* Rows with gaps between them in src, of whole CAST_PIECEs: CAST_SIDE rows are cast side by side, a piece of each at a
+ * time, and what comes next of all of them is prefetched. A Neoverse-N1 reads on behind the end of a row that is read
+ * in one go. There may be no memory at the address that is prefetched. */
+#define CAST_BESIDE_BF16 f32_beside_bf16
+#define CAST_SIDE 4
+static void f32_beside_bf16(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows)
+{
+    for (size_t r = 0; r < rows; r += CAST_SIDE) {
+        const size_t end = rows - r < CAST_SIDE ? rows : r + CAST_SIDE;
+        for (size_t at = 0; at < n; at += CAST_PIECE)
+            for (size_t k = r; k < end; k++) {
+                const unsigned char *s = (const unsigned char *)src + (int64_t)k * sstep + 4 * at;
+                unsigned char *d = (unsigned char *)dst + (int64_t)k * dstep + 2 * at;
+                const uintptr_t next =
+                    (uintptr_t)s + (at + CAST_PIECE < n ? 4 * CAST_PIECE : (uintptr_t)(CAST_SIDE * sstep) - 4 * at);
+                for (int line = 0; line < 4 * CAST_PIECE; line += 64)
+                    __builtin_prefetch((const void *)(next + (uintptr_t)line), 0, 3);
+                RAW_UNROLL
+                for (int i = 0; i < CAST_PIECE; i += STEP)
+                    if (!f32_try_bf16(d + 2 * i, s + 4 * i))
+                        f32_as_bf16(d + 2 * i, s + 4 * i);
+            }
+    }
+}
+#undef CAST_SIDE
+#endif
 WIDE_NARROW(f32, load_f32)
 WIDE_CAST(f16, f32, load_f16)
 WIDE_BF16(f16, load_f16)

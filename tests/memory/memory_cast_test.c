@@ -302,7 +302,8 @@ static void rows_with_gaps_are_cast_like_each_row_alone(void **state)
 {
     (void)state;
     enum { MOST = 40, LONGEST = 700, GAP = 3 };
-    static const int lengths[] = {16, 31, 63, 64, 65, 127, 128, 129, 260, LONGEST}, counts[] = {1, 15, 16, 17, MOST};
+    static const int lengths[] = {16, 31, 63, 64, 65, 127, 128, 129, 192, 260, 512, LONGEST},
+                     counts[] = {1, 15, 16, 17, MOST};
     static const int pairs[][2] = {{WEFT_F32, WEFT_BF16}, {WEFT_BF16, WEFT_F32}, {WEFT_F32, WEFT_F8E4M3},
                                    {WEFT_F64, WEFT_F16},  {WEFT_I64, WEFT_BF16}, {WEFT_U8, WEFT_F64}};
     static uint64_t src[MOST * (LONGEST + GAP)], dst[MOST * (LONGEST + GAP)], want[MOST * (LONGEST + GAP)];
