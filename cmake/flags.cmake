@@ -10,6 +10,9 @@ if(WEFT_SANITIZE)
     target_compile_options(weft_flags INTERFACE
         -fsanitize=${WEFT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(weft_flags INTERFACE -fsanitize=${WEFT_SANITIZE})
+    if(WEFT_SANITIZE MATCHES "address.*undefined") # what AddressSanitizer sees by itself: a sixth of the time to compile
+        target_compile_options(weft_flags INTERFACE -fno-sanitize=null,object-size)
+    endif()
     # Instrumented code makes gcc doubt what it can prove without: these warn wrongly there.
     foreach(flag maybe-uninitialized stringop-overflow format-truncation)
         check_c_compiler_flag(-W${flag} WEFT_HAS_W_${flag})

@@ -143,7 +143,7 @@ suite_check()
 build_soak() { build_tree "$build" all -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_TIMEOUT_SCALE=60; }
 build_soak_asan()
 {
-    build_tree "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=60 \
+    build_tree "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SOAK=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=60 \
         -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized"
 }
 
@@ -151,9 +151,9 @@ suite_soak()
 {
     built soak || return
     WEFT_TEST_SHARE=full run_ctest soak "$build" ""
-    # Attacks with all their frames where a byte beyond a buffer is seen.
+    # Attacks with all their frames where a byte beyond a buffer is seen, and kernels with all checks.
     built soak_asan || return
-    WEFT_TEST_SHARE=full run_ctest soak "$build-asan" "" -R '^(wire_attack|store_tcp|forged|forged_.*|.*_(ucx|mpich|openmpi))$'
+    WEFT_TEST_SHARE=full run_ctest soak "$build-asan" "" -R '^(wire_attack|store_tcp|forged|memory.*|kernel_bits|sum|pick)$'
 }
 
 # The ordinary tests with small counts, in a tree that counts which lines are run. Without vector loops by the compiler's
@@ -174,16 +174,14 @@ suite_coverage()
 
 build_asan()
 {
-    build_tree "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
+    build_tree "$build-asan" all -DWEFT_TESTS=ON -DWEFT_SOAK=OFF -DWEFT_SANITIZE=address,undefined -DWEFT_TIMEOUT_SCALE=3 \
         -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="$sanitized"
 }
 
 suite_asan()
 {
     built asan || return
-    # Left out: many processes that do little, a script, and the programs over UCX and MPI, whose libraries have no ASan. The suite soak
-    # runs the last ones.
-    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan" "" -E '^(crowd|gpu_targets|.*_(ucx|mpich|openmpi))$'
+    WEFT_TEST_SHARE=${WEFT_ASAN_SHARE:-2} run_ctest asan "$build-asan" ""
 }
 
 build_tsan()
@@ -206,8 +204,7 @@ suite_tsan()
             return
         fi
     fi
-    # What these two do with threads, others do as well; ASan runs them.
-    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-2} run_ctest tsan "$build-tsan" "" -L threads -E '^(examples|one_call)$'
+    WEFT_TEST_SHARE=${WEFT_TSAN_SHARE:-2} run_ctest tsan "$build-tsan" "" -L threads
 }
 
 # The kept corpus is read, what is found goes to the build tree.
