@@ -55,12 +55,13 @@ words=$(sed -E '/^#(if|e|include)/d; s/^(#define [A-Za-z_]+).*/\1/' <<<"$code" |
     grep -vxE 'WEFT_[A-Z]*_?H|define|typedef|struct|enum|extern|C|const|char|int|void|bool|size_t|u?int(8|32|64)_t')
 [ "$(wc -w <<<"$words")" -gt 150 ] || complain "the headers were not understood"
 cat "$work"/*.3.txt >"$work/section3"
-for word in $words; do
-    grep -qw -- "$word" "$work/section3" || complain "section 3: no word of $word"
+for word in $(comm -23 <(echo "$words") <(grep -oE '[A-Za-z_][A-Za-z0-9_]*' "$work/section3" | sort -u)); do
+    complain "section 3: no word of $word"
 done
+for page in "$work"/*.3.txt; do sed -n '/^SYNOPSIS/,/^[A-RT-Z]/p' "$page"; done >"$work/synopses"
 functions=$(grep -oE 'weft_[a-z0-9_]+\(' <<<"$code" | tr -d '(' | sort -u)
 for function in $functions; do
-    pages=$(for page in "$work"/*.3.txt; do sed -n '/^SYNOPSIS/,/^[A-RT-Z]/p' "$page" | grep -c "[ *]$function("; done | awk '{ n += $1 } END { print n }')
+    pages=$(grep -c "[ *]$function(" "$work/synopses")
     [ "$pages" = 1 ] || complain "section 3: $function stands in $pages synopses"
 done
 
