@@ -90,14 +90,14 @@ read_junit()
     ' "$1"
 }
 
-# run_ctest SUITE TREE EXCLUDE CTEST-OPTIONS...: the tests without a label that matches EXCLUDE (empty: all). Those labelled
-# waits need time and no core: they run last, more of them at once than there are cores.
+# run_ctest SUITE TREE EXCLUDE CTEST-OPTIONS...: the tests without a label that matches EXCLUDE (empty: all). Most tests wait now and
+# then, so that one more runs than there are cores. Those labelled waits need time and no core: they run last, many at once.
 run_ctest()
 {
     local suite=$1 tree=$2 exclude=$3
     shift 3
     build_later
-    run_pass "$suite" "$tree" "$jobs" -LE "^(waits${exclude:+|$exclude})\$" "$@"
+    run_pass "$suite" "$tree" $((jobs + 1)) -LE "^(waits${exclude:+|$exclude})\$" "$@"
     run_pass "$suite" "$tree" $((3 * jobs)) -L '^waits$' ${exclude:+-LE "^($exclude)\$"} "$@"
 }
 
