@@ -71,18 +71,18 @@
     static void op##_##T(void *dst, const void *const *in, int ways, size_t n) \
     {                                                                          \
         unsigned char *d = dst;                                                \
-        const size_t bytes = n * sizeof(raw_##T);                              \
+        const size_t bytes = n * sizeof(raw_##T), rest = bytes % OPS_VECTOR;   \
         size_t at = 0;                                                         \
         for (; at + TURN <= bytes; at += TURN)                                 \
             OPS_VECTORS(T, f, end, TURN / OPS_VECTOR, d + at, OPS_RUN);        \
         for (; at + OPS_VECTOR <= bytes; at += OPS_VECTOR)                     \
             OPS_VECTORS(T, f, end, 1, d + at, OPS_RUN);                        \
-        if (at < bytes) {                                                      \
+        if (rest) {                                                            \
             unsigned char end_of[OPS_WAYS][OPS_VECTOR] = {{0}};                \
             for (int k = 0; k < ways; k++)                                     \
-                memory_copy_ascending(end_of[k], OPS_RUN(k, 0), bytes - at);   \
+                memory_copy_ascending(end_of[k], OPS_RUN(k, 0), rest);         \
             OPS_VECTORS(T, f, end, 1, end_of[0], OPS_END);                     \
-            memory_copy_ascending(d + at, end_of[0], bytes - at);              \
+            memory_copy_ascending(d + at, end_of[0], rest);                    \
         }                                                                      \
     }
 #endif
