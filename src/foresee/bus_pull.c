@@ -119,7 +119,8 @@ static void start(struct sim *s, const struct links_load *x, int worker, int rea
         const struct fair_use *u = &f->fair.use[i];
         enum links_kind kind = links_kind(s->links, u->link);
         s->out->busy[u->link] += (double)u->each * f->left / s->links->cap[u->link];
-        s->out->bytes[u->link] += kind == LINKS_CORE || kind == LINKS_CORES ? 0 : (double)u->each * f->left;
+        s->out->bytes[u->link] +=
+            kind == LINKS_CORE || kind == LINKS_CORES || kind == LINKS_TURNS ? 0 : (double)u->each * f->left;
     }
     s->flows.v[s->flows.n++] = &f->fair;
     s->changed = true;

@@ -25,6 +25,13 @@ static int place(struct links *l, const int *host, struct failure *why)
     return CLI_OK;
 }
 
+/* Cores of a host that its ranks take turns on. Ranks of played hosts sleep until a message comes, and wake up on any
+ * core that is idle. */
+static uint32_t turns_of(const struct machine_file *m)
+{
+    return m->inside == MACHINE_FILE_MEMORY && m->hosts_on_cores == 1 ? (uint32_t)m->cores : 0;
+}
+
 int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why)
 {
     *l = (struct links){.m = *m, .world = world};
@@ -46,6 +53,7 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
         [LINKS_OUT] = {ranks, device ? m->inside_rank : 0},
         [LINKS_IN] = {ranks, device ? m->inside_rank : 0},
         [LINKS_CORES] = {groups, (double)m->cores},
+        [LINKS_TURNS] = {hosts * turns_of(m), 1},
         [LINKS_COPY_HOST] = {hosts, m->copy_host},
         [LINKS_INSIDE] = {hosts, device ? m->inside_host : 0},
         [LINKS_NIC_OUT] = {nics, m->nic},
@@ -122,6 +130,9 @@ static void use_rank(struct uses *u, int rank, double copied, double ns)
         use(u, LINKS_MEMORY, rank, copied);
     else
         ns += copied / l->m.copy;
+    int turns = (int)turns_of(&l->m);
+    if (turns)
+        use(u, LINKS_TURNS, l->host[rank] * turns + l->slot[rank] % turns, copied / l->m.copy);
     use(u, LINKS_CORE, rank, ns);
     use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
     use(u, LINKS_COPY_HOST, l->host[rank], copied);
@@ -186,6 +197,7 @@ char *links_name(const struct links *l, uint32_t link, char *buf, size_t cap)
     case LINKS_OUT: snprintf(buf, cap, "the outgoing port of rank %d", i); break;
     case LINKS_IN: snprintf(buf, cap, "the incoming port of rank %d", i); break;
     case LINKS_CORES: snprintf(buf, cap, "the cores of host %d", i * (int)l->m.hosts_on_cores); break;
+    case LINKS_TURNS: snprintf(buf, cap, "core %d of host %d", i % (int)l->m.cores, i / (int)l->m.cores); break;
     case LINKS_COPY_HOST: snprintf(buf, cap, "the memory of host %d", i); break;
     case LINKS_INSIDE: snprintf(buf, cap, "the fabric of host %d", i); break;
     case LINKS_NIC_OUT: snprintf(buf, cap, "the outgoing NIC %d of host %d", i % nics, i / nics); break;

@@ -11,6 +11,7 @@ enum links_kind {
     LINKS_OUT,    /* a rank's port inside its host */
     LINKS_IN,
     LINKS_CORES,     /* that ranks share, if they are fewer than the ranks */
+    LINKS_TURNS,     /* one of these: a rank copies on one core, and takes turns there with others */
     LINKS_COPY_HOST, /* bytes that all ranks of a host copy */
     LINKS_INSIDE,    /* all ports of a host */
     LINKS_NIC_OUT,

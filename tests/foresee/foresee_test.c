@@ -251,6 +251,10 @@ static void times_by_hand(void **state)
     near(time_of("u8[4000000/x] @x4=0..3", "u8[4000000/x] @x4=4..7",
                  "ranks_per_host 8\ncores 2\ncopy 1 GB/s\ncopy_host 0\ninside_latency 0\nmessage 0\n", NULL, 0),
          2000000);
+    /* Three copies on two cores: a rank stays on its core, and two of them take turns on one. */
+    near(time_of("u8[3000000/x] @x3=0..2", "u8[3000000/x] @x3=3..5",
+                 "ranks_per_host 6\ncores 2\ncopy 1 GB/s\ncopy_host 0\ninside_latency 0\nmessage 0\n", NULL, 0),
+         2000000);
     /* Ports of devices: the all-to-all of four ranks, three quarters of a rank's bytes through its port. */
     near(time_of("u8[4000/x,4000] @x4", "u8[4000,4000/x] @x4",
                  "ranks_per_host 4\ninside link\ninside_rank 1 GB/s\ncopy 0\ncopy_host 0\ninside_latency 0\nmessage 0\n"
