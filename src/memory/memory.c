@@ -136,12 +136,13 @@ static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to)
     return rows;
 }
 
-/* Rows that are folded as they are, in pieces. A row further on is prefetched: there may be no memory at that
- * address. */
-static void fold_each(struct fold *f, const struct memory_tile *t, void *dst, size_t dsize)
+/* Rows that are folded as they are, in pieces, to the dtype `as`, which is that of dst. A row further on is prefetched:
+ * there may be no memory at that address. */
+static void fold_each(struct fold *f, const struct memory_tile *t, void *dst, int as)
 {
     const int last = f->nest.loops - 1, row = f->nest.of[last - 1], ways = (int)f->n;
-    const size_t size = weft_dtype_size(f->native), n = (size_t)f->nest.n[last], most = PIECE / size;
+    const size_t size = weft_dtype_size(f->native), dsize = weft_dtype_size(as);
+    const size_t n = (size_t)f->nest.n[last], most = PIECE / size;
     const uintptr_t ahead = 1 + MEMORY_AHEAD / (n * size);
     struct span rows = {.cut = last - 1, .inner = f->nest.n[last], .fit = INT64_MAX};
     while (span_next(&f->nest, &rows)) {
@@ -164,7 +165,7 @@ static void fold_each(struct fold *f, const struct memory_tile *t, void *dst, si
                 }
                 unsigned char *d = to + i * t->stride[0][row] + at * dsize;
                 if (f->narrow)
-                    f->narrow(d, false, in, f->native == f->acc ? ways : 0, ways, f->by, take);
+                    f->narrow(d, as == f->acc, in, f->native == f->acc ? ways : 0, ways, f->by, take);
                 else
                     f->loop(d, in, ways, take);
             }
@@ -221,7 +222,7 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.span = span_before(&f.nest, at_once ? INT64_MAX : f.rows ? min64(f.nest.n[f.nest.loops - 1], fit / 4) : fit);
     const uint64_t mode = f.narrow && !ends ? ops_nan_begin() : OPS_NAN;
     if (f.rows && lies && !divides && !stops && !casts && as == to && f.first == f.native) {
-        fold_each(&f, t, dst, size);
+        fold_each(&f, t, dst, as);
         ops_nan_end(mode);
         return;
     }

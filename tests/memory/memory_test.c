@@ -594,11 +594,12 @@ static void rows_with_gaps_match_single_elements(void **state)
     for (int k = 0; k < MOST; k++)
         for (size_t i = 0; i < sizeof from[k]; i++)
             from[k][i] = (unsigned char)((i * 37 + (size_t)k * 91 + i / 251) % 0x3b); /* finite in all of them */
-    for (size_t c = 0; c < 6 * 3 * 6 * 7; c++) {
-        const int dtype = dtypes[c % 6], op = ops[c / 6 % 3], acc = dtype_acc(dtype);
+    for (size_t c = 0; c < 2 * 756; c++) { /* 6 * 3 * 6 * 7 folds to the terms' dtype, and to the one that sums have */
+        const int dtype = dtypes[c % 6], op = ops[c / 6 % 3], acc = dtype_acc(dtype), to = c < 756 ? dtype : acc;
         const int64_t n = lengths[c / 18 % 6], size = (int64_t)weft_dtype_size(dtype);
-        const int64_t out = dtype == WEFT_I64 ? size : (int64_t)(1 + (c / 6 + c / 108) % 2) * size;
-        const size_t terms_n = 2 + c / 108;
+        const int64_t width = (int64_t)weft_dtype_size(to);
+        const int64_t out = dtype == WEFT_I64 ? width : (int64_t)(1 + (c / 6 + c / 108) % 2) * width;
+        const size_t terms_n = 2 + c % 756 / 108;
         int64_t stride[3] = {(n + GAP) * size * 2, (n + GAP) * size, size};
         struct memory_tile t = {.loops = 3, .n = {1, ROWS, n}, .stride = {{0, n * out, out}}}, one = {.loops = 0};
         struct memory_term terms[MOST];
@@ -606,12 +607,12 @@ static void rows_with_gaps_match_single_elements(void **state)
             terms[k] = (struct memory_term){from[k], dtype, stride};
         memset(got, 0, sizeof got);
         memset(want, 0, sizeof want);
-        memory_fold(&t, got, dtype, 0, acc, op, 3, terms, terms_n);
+        memory_fold(&t, got, to, 0, acc, op, 3, terms, terms_n);
         for (int64_t e = 0; e < ROWS * n; e++) {
             struct memory_term single[MOST];
             for (size_t k = 0; k < terms_n; k++)
                 single[k] = (struct memory_term){from[k] + e / n * stride[1] + e % n * size, dtype, stride};
-            memory_fold(&one, want + e * out, dtype, 0, acc, op, 3, single, terms_n);
+            memory_fold(&one, want + e * out, to, 0, acc, op, 3, single, terms_n);
         }
         assert_memory_equal(got, want, sizeof got);
     }
