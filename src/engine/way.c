@@ -66,7 +66,7 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
                 const struct block_message *recvs, uint32_t n, bool *woven)
 {
     const uint64_t off = from->off | to->off;
-    int64_t all = 0, push = 0, pull = 0;
+    int64_t all = 0, push = 0, pull = 0, whole = 0;
     bool open = !(off & way_table_bit(&way_push)), shared = !(off & way_table_bit(&way_assist));
     int64_t run = INT64_MAX; /* bytes of the shortest that is strided */
     *woven = false;
@@ -88,12 +88,16 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
             struct shape at_src = shape_side(from, src), at_dst = shape_side(to, dst);
             int64_t bytes = src->count * (int64_t)weft_dtype_size(src->dtype);
             all += bytes;
-            if (src->nloops != dst->nloops)
+            if (src->nloops != dst->nloops) {
+                whole += bytes;
                 continue;
+            }
             struct shape both = shape_pair(from, src, to, dst);
-            if (both.loops > PICK_HERE && !both.span)
-                continue; /* a transpose, which the kernel does best as a whole; or single elements, which are not
-                             picked */
+            if (both.loops > PICK_HERE && !both.span) {
+                whole += bytes; /* a transpose, which the kernel does best as a whole; or single elements, which are
+                                   not picked */
+                continue;
+            }
             if (both.outer)
                 run = min64(run, both.length * (int64_t)weft_dtype_size(src->dtype));
             if (!shape_is_dense(&at_src) && (at_src.length < at_dst.length || shape_is_dense(&at_dst)))
@@ -108,7 +112,7 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
     *woven = pushes || pull > all / 2;
     if (shared && run >= LINE)
         pushes = *woven = false;
-    if (open && all && to->received > DEFAULTS_CROWDED * from->sent)
+    if (open && whole < all / 2 && to->received > DEFAULTS_CROWDED * from->sent)
         pushes = *woven = true;
     return pushes;
 }

@@ -492,7 +492,8 @@ static void join(struct graph *g, struct graph_channel *c)
 /* What ranks copy, and messages that both ends copy. */
 struct sharing {
     bool *one_way;             /* has a core, and receives less than half of what it sends */
-    double *own, *out, *in;    /* bytes that it copies alone; of shared messages that it sends, and receives */
+    double *own, *out, *in;    /* bytes that it copies alone; of shared messages that it sends, and receives (in
+                                  find_sides: of all messages) */
     uint32_t *senders;         /* of shared messages that it receives */
     double *others, *partners; /* what the receivers of a sender copy, and how many they are: those with several senders
                                   count in part for each */
@@ -519,7 +520,7 @@ static bool has_core(const struct graph *g, const uint32_t *crowd, int rank)
 
 /* Does the sender copy the messages of the channel? It does if its receiver has much more to copy than it has itself,
  * or if most bytes are in shorter pieces there than at the receiver. s->out and s->in: all that ranks send and receive.
- */
+ * Of a message that waits a node does not say at which end, so that its receiver copies it (find_own). */
 static void find_pushes(const struct graph *g, const struct sharing *s, struct graph_channel *c)
 {
     double bytes = 0, strided = 0, from = 0, to = 0;
@@ -556,6 +557,7 @@ static void find_sides(const struct graph *g, struct sharing *s, uint32_t *crowd
     }
 }
 
+/* What each rank copies alone. */
 static void find_own(struct graph *g, struct sharing *s)
 {
     for (size_t i = 0; i < g->nodes.n; i++) {

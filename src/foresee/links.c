@@ -2,12 +2,31 @@
 
 #include <stdlib.h>
 
+/* Which of its host's ranks each one is, and with whom it copies on the same core. */
+static bool count_slots(struct links *l)
+{
+    int *first = calloc((size_t)l->hosts + 1, sizeof *first), *order = malloc(((size_t)l->world + 1) * sizeof *order);
+    for (int r = 0; first && order && r < l->world; r++)
+        l->slot[r] = first[l->host[r] + 1]++;
+    for (int h = 0; first && order && h < l->hosts; h++)
+        first[h + 1] += first[h];
+    for (int r = 0; first && order && r < l->world; r++)
+        order[first[l->host[r]] + l->slot[r]] = r;
+    for (int r = 0; first && order && r < l->world; r++)
+        l->turn[r] = l->m.cores ? order[first[l->host[r]] + l->slot[r] % l->m.cores] : r;
+    bool fits = first && order;
+    free(first);
+    free(order);
+    return fits;
+}
+
 static int place(struct links *l, const int *host, struct failure *why)
 {
     size_t n = (size_t)l->world + 1;
     l->own_host = malloc(n * sizeof *l->own_host);
     l->slot = malloc(n * sizeof *l->slot);
-    if (!l->own_host || !l->slot)
+    l->turn = malloc(n * sizeof *l->turn);
+    if (!l->own_host || !l->slot || !l->turn)
         return failure_set(why, CLI_WRONG, "not enough memory for %d ranks", l->world);
     l->hosts = 1;
     for (int r = 0; r < l->world; r++) {
@@ -15,21 +34,10 @@ static int place(struct links *l, const int *host, struct failure *why)
         l->hosts = l->own_host[r] >= l->hosts ? l->own_host[r] + 1 : l->hosts;
     }
     l->host = l->own_host;
-    int *next = calloc((size_t)l->hosts, sizeof *next);
-    if (!next)
+    if (!count_slots(l))
         return failure_set(why, CLI_WRONG, "not enough memory for %d hosts", l->hosts);
-    for (int r = 0; r < l->world; r++)
-        l->slot[r] = next[l->host[r]]++;
-    free(next);
     l->racks = l->m.hosts_per_rack ? (int)((l->hosts + l->m.hosts_per_rack - 1) / l->m.hosts_per_rack) : 1;
     return CLI_OK;
-}
-
-/* Cores of a host that its ranks take turns on. Ranks of played hosts sleep until a message comes, and wake up on any
- * core that is idle. */
-static uint32_t turns_of(const struct machine_file *m)
-{
-    return m->inside == MACHINE_FILE_MEMORY && m->hosts_on_cores == 1 ? (uint32_t)m->cores : 0;
 }
 
 int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why)
@@ -53,7 +61,8 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
         [LINKS_OUT] = {ranks, device ? m->inside_rank : 0},
         [LINKS_IN] = {ranks, device ? m->inside_rank : 0},
         [LINKS_CORES] = {groups, (double)m->cores},
-        [LINKS_TURNS] = {hosts * turns_of(m), 1},
+        /* Ranks of played hosts sleep until a message comes, and wake up on any core that is idle. */
+        [LINKS_TURNS] = {ranks, !device && m->cores && m->hosts_on_cores == 1 ? 1 : 0},
         [LINKS_COPY_HOST] = {hosts, m->copy_host},
         [LINKS_INSIDE] = {hosts, device ? m->inside_host : 0},
         [LINKS_NIC_OUT] = {nics, m->nic},
@@ -78,6 +87,7 @@ void links_free(struct links *l)
 {
     free(l->own_host);
     free(l->slot);
+    free(l->turn);
     free(l->cap);
     *l = (struct links){0};
 }
@@ -126,13 +136,12 @@ static bool over_spine(const struct links *l, int from, int to)
 static void use_rank(struct uses *u, int rank, double copied, double ns)
 {
     const struct links *l = u->l;
-    if (l->m.inside == MACHINE_FILE_LINK)
+    if (l->m.inside == MACHINE_FILE_LINK) {
         use(u, LINKS_MEMORY, rank, copied);
-    else
+    } else {
         ns += copied / l->m.copy;
-    int turns = (int)turns_of(&l->m);
-    if (turns)
-        use(u, LINKS_TURNS, l->host[rank] * turns + l->slot[rank] % turns, copied / l->m.copy);
+        use(u, LINKS_TURNS, l->turn[rank], copied / l->m.copy);
+    }
     use(u, LINKS_CORE, rank, ns);
     use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
     use(u, LINKS_COPY_HOST, l->host[rank], copied);
@@ -197,7 +206,7 @@ char *links_name(const struct links *l, uint32_t link, char *buf, size_t cap)
     case LINKS_OUT: snprintf(buf, cap, "the outgoing port of rank %d", i); break;
     case LINKS_IN: snprintf(buf, cap, "the incoming port of rank %d", i); break;
     case LINKS_CORES: snprintf(buf, cap, "the cores of host %d", i * (int)l->m.hosts_on_cores); break;
-    case LINKS_TURNS: snprintf(buf, cap, "core %d of host %d", i % (int)l->m.cores, i / (int)l->m.cores); break;
+    case LINKS_TURNS: snprintf(buf, cap, "core %d of host %d", l->slot[i], l->host[i]); break;
     case LINKS_COPY_HOST: snprintf(buf, cap, "the memory of host %d", i); break;
     case LINKS_INSIDE: snprintf(buf, cap, "the fabric of host %d", i); break;
     case LINKS_NIC_OUT: snprintf(buf, cap, "the outgoing NIC %d of host %d", i % nics, i / nics); break;

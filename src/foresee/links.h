@@ -11,7 +11,7 @@ enum links_kind {
     LINKS_OUT,    /* a rank's port inside its host */
     LINKS_IN,
     LINKS_CORES,     /* that ranks share, if they are fewer than the ranks */
-    LINKS_TURNS,     /* one of these: a rank copies on one core, and takes turns there with others */
+    LINKS_TURNS,     /* one core of a host: the ranks that copy there take turns; its number is that of the first */
     LINKS_COPY_HOST, /* bytes that all ranks of a host copy */
     LINKS_INSIDE,    /* all ports of a host */
     LINKS_NIC_OUT,
@@ -26,6 +26,7 @@ struct links {
     int world, hosts, racks;
     const int *host;      /* of each rank */
     int *own_host, *slot; /* slot: which of its host's ranks it is */
+    int *turn;            /* the first rank of those that copy on the same core of the host */
     uint32_t first[LINKS_KINDS + 1];
     double *cap; /* of each link; 0: no limit */
 };

@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* dst[i] = cast(src[i]) for rows of n elements, dstep and sstep bytes apart: the loop of one pair of dtypes. */
 #define CAST_PIECE 64 /* elements of a row that are cast at a time */
+
+/* dst[i] = cast(src[i]) for rows of n elements, dstep and sstep bytes apart: the loop of one pair of dtypes. */
 typedef void cast_loop(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows);
 
 /* dst[i] = cast(src[i]) for n elements, at any alignment. The runs are disjoint. If both dtypes have the same size they

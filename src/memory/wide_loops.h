@@ -95,8 +95,8 @@ RAW_INLINE void wide_round(wide_h *h, const wide_u *x)
 
 /* For sums of f8 (wide_folds.h): f32 that are the f8 times a power of two. The code of an f8 is shifted up to where f16
  * has its mantissa. That way no f32 is subnormal, since a program may have switched these off. A quotient that is
- * subnormal in f16 is cut off 7 bits or more behind the last bit of the code. One by 64 or less that is above a tie is
- * above it by one of these bits at least. */
+ * subnormal in f16 is cut off 7 bits or more behind the last bit of the code. A sum that is
+ * divided by at most 64 and is no tie differs from the tie by one of these bits at least. */
 #define WIDE_SCALES_F8(by) ((by) <= 64 && (by) >= 1.0f / 64)
 RAW_INLINE void wide_scaled_f8(wide_f *x, wide_b c, int mant)
 {
