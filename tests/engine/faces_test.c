@@ -270,6 +270,7 @@ static void run_left_behind(struct ranks_rank *r)
         RANKS_OK(r, weft_exec_wait(m.exec, LONG));
         faces_check(r, &m, 0);
     }
+    ranks_meet(r); /* otherwise rank 1 may find that rank 0 has died before its own run has ended */
     if (r->rank == 0)
         _exit(0);
     if (r->rank > 1) {
