@@ -96,7 +96,8 @@ static void add_rows(const struct block_sums_walk *w, const struct memory_tile *
 }
 
 /* Rows that are whole blocks of the sum are copied and summed at once. If there is no loop for the cast, they are
- * gathered so first, some at a time, and are cast out of the cache. False: the tile is of another kind. */
+ * gathered so first, some at a time, and are cast out of the cache. False: nothing was done, since the tile is of
+ * another kind, or since there is no loop that gathers the dtype (bool). */
 static bool copy_rows(const struct block_sums_walk *w, const struct memory_tile *t, unsigned char *dst, int to,
                       int64_t at, int from)
 {
@@ -120,7 +121,8 @@ static bool copy_rows(const struct block_sums_walk *w, const struct memory_tile 
         r.n = take;
         r.src = w->array + at + i * stride;
         r.at = (uint64_t)(at + i * stride);
-        sum_rows_copy(&r, from, from);
+        if (!sum_rows_copy(&r, from, from)) /* the answer is the same for all rows */
+            return false;
         for (int64_t k = 0; k < take; k++)
             memory_cast(dst + (i + k) * t->stride[0][0], to, buffer + k * unit, from, (size_t)t->n[1]);
     }

@@ -52,12 +52,12 @@ static void add_elements(const unsigned char *array, const struct memory_tile *t
 static void tiles_are_copied_and_summed(void **state)
 {
     (void)state;
-    static const int dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_I64, WEFT_U8, WEFT_F16};
+    static const int dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_I64, WEFT_U8, WEFT_F16, WEFT_BOOL};
     unsigned char *array = malloc(ROOM), *got = malloc(8 * ROOM), *want = malloc(8 * ROOM);
     assert_true(array && got && want);
     for (int64_t number = 0; number < test_share(200, 2000); number++) {
         struct random r = random_of(0xb10c, number);
-        int from = dtypes[random_in(&r, 0, 4)], to = random_once_in(&r, 2) ? from : dtypes[random_in(&r, 0, 4)];
+        int from = dtypes[random_in(&r, 0, 5)], to = random_once_in(&r, 2) ? from : dtypes[random_in(&r, 0, 5)];
         uint64_t sums[ROOM / SCHEMA_BLOCK] = {0}, all[ROOM / SCHEMA_BLOCK] = {0};
         int64_t reach, in = (int64_t)weft_dtype_size(from), out = (int64_t)weft_dtype_size(to);
         struct memory_tile t = random_tile(&r, in, out, &reach);
@@ -66,7 +66,7 @@ static void tiles_are_copied_and_summed(void **state)
         at -= random_once_in(&r, 2) ? at % 256 : 0;
         int64_t first = random_in(&r, 0, at), end = random_in(&r, at + reach, ROOM);
         for (int64_t i = 0; i < ROOM; i += 8) {
-            uint64_t x = random_next(&r);
+            uint64_t x = random_next(&r) & (from == WEFT_BOOL ? UINT64_C(0x0101010101010101) : UINT64_MAX);
             memcpy(array + i, &x, 8);
         }
         struct block_sums_walk w = {array, first, end, random_once_in(&r, 8) ? NULL : sums, random_once_in(&r, 2)};

@@ -334,7 +334,7 @@ static void read_together(struct ranks_rank *r)
     RANKS_CHECK(r, weft_fetch(s, &latest, LONG, &v) == WEFT_EMISMATCH);
     RANKS_CHECK(r, strstr(weft_errmsg(), ".2: tensor 'a', block 0 of rank ") != NULL);
     RANKS_CHECK(r, strstr(weft_errmsg(), "the digest is wrong") != NULL);
-    RANKS_CHECK(r, s->staged < 0 || !s->sharing);
+    RANKS_CHECK(r, s->staged < 0);
     check_live(s, &j->to, r->rank, 1);
     ranks_meet(r);
     if (r->rank == 0)
@@ -357,13 +357,15 @@ static void checked_together(void **state)
         {"f32[96,1024] @x1", "bf16[70000] @x1", "f32[33,64] @x1"},
         {"bf16[200/x,800] @x2", "f32[513/x,256] @x2", "i64[9000] @x2"},
         {"f32[64,1000/x] @y2.x2", "f64[40,10,128/y] @y2.x2", "bf16[20000/x] @y2.x2"},
+        {"f64[96,512] @x1", "bool[96,512] @x1", "bool[64,1024] @x1"},
     };
     static const char *const to[][TENSORS] = {
         {"bf16[96,1024/x] @x4", "bf16[70000/x] @x4", "f32[33,64] @x4"},
         {"f32[200,800/x] @y2.x2", "f32[513,256/x] @y2.x2", "i64[9000/y] @y2.x2"},
         {"f32[64/x,1000/y:100] @y2.x2", "f32[40/x,10/y,128] @y2.x2", "f32[20000/y/x] @y2.x2"},
+        {"f32[96,512/x] @y2.x2", "bool[96,512/x] @y2.x2", "bool[64,1024/x] @y2.x2"},
     };
-    for (int64_t i = 0; suite_seed(&i, 0, 3); i++) {
+    for (int64_t i = 0; suite_seed(&i, 0, 4); i++) {
         struct group j = {.url = directories_url(), .seed = i, .from = {.ranks = 1}, .to = {.ranks = READERS}};
         for (int t = 0; t < TENSORS; t++) {
             fine(weft_layout_parse(from[i][t], &j.from.layouts[t]));
