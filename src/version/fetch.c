@@ -175,8 +175,9 @@ static int check_together(weft_subscriber *s, bool *apart)
     bool fit;
     int err = fetch_share_join(s, &fit);
     *apart = !err && !fit;
-    if (fit)
-        job_metrics_call(&s->bus->metrics, JOB_METRICS_CHECK, 0, s->checking + deadline_now() - begun);
+    if (!err)
+        job_metrics_call(&s->bus->metrics, JOB_METRICS_CHECK, fit ? 0 : WEFT_EMISMATCH,
+                         s->checking + deadline_now() - begun);
     return err;
 }
 
@@ -244,6 +245,8 @@ static int find_version(weft_subscriber *s, const weft_want *w, bool dry, int64_
                 continue;
         }
         if (!err) {
+            if (apart && !dry) /* each rank has found its blocks right: why they do not fit together may stay */
+                s->together = false;
             *out = choice.version;
             return 0;
         }

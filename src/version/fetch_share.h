@@ -17,7 +17,9 @@
  *
  * Nothing is accepted before all ranks have added up their words, which they do before weft_fetch returns. If they do
  * not fit, all ranks read the version again, and each checks whole blocks by itself: that says which block is wrong,
- * and has a relay pull it again. So ranks that for any reason do not add up cost time, and nothing else. */
+ * and has a relay pull it again. So ranks that for any reason do not add up cost time, and nothing else. If all blocks
+ * are right then, the reason may stay: ranks that give a tensor another `from`, for one. So these ranks check together
+ * no more, and read once. */
 #ifndef WEFT_VERSION_FETCH_SHARE_H
 #define WEFT_VERSION_FETCH_SHARE_H
 #include "version/subscribe.h"

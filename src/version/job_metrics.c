@@ -92,7 +92,7 @@ static void write_text(const struct job_metrics *m, int64_t now, struct text *t)
               &m->times[JOB_METRICS_CHECK]);
     histogram(t, "weft_bus_swap_seconds", "Time of a swap.", &m->times[JOB_METRICS_SWAP]);
     openmetrics_family(t, "weft_bus_failed", "counter", NULL,
-                       "Calls that have failed; check: fetches that found a wrong digest.");
+                       "Calls that have failed; check: reads of a version that found a wrong digest.");
     for (int i = 0; i < JOB_METRICS_CALLS; i++)
         text_printf(t, "weft_bus_failed_total{call=\"%s\"} %" PRIu64 "\n", calls[i], m->failed[i]);
     openmetrics_family(t, "weft_bus_data_bytes", "counter", "bytes",
@@ -165,7 +165,7 @@ void job_metrics_call(struct job_metrics *m, enum job_metrics_call call, int err
             t->buckets[i]++;
     }
     /* A put or fetch that succeeds is followed by a commit or swap, whose step the file has to show, and a check that
-     * fails by a fetch that fails. */
+     * fails by the end of its fetch. */
     if (err && call != JOB_METRICS_CHECK)
         write_file(m, false);
     pthread_mutex_unlock(&m->lock);

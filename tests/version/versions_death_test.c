@@ -19,6 +19,7 @@
 #include "support/ranks.h"
 #include "support/share.h"
 #include "version/death_kit.h"
+#include "version/fetch_share.h"
 #include "weft/bus.h"
 
 #define COUNT 20000 /* elements of the one tensor */
@@ -491,6 +492,88 @@ static void swaps(void **state)
     print_message("%d ranks could not learn a decision\n", (int)unknown);
 }
 
+/* ---- a rank that dies before the ranks compare digests ---- */
+
+static bool dies;
+
+int __wrap_fetch_share_join(weft_subscriber *s, bool *fit);
+int __real_fetch_share_join(weft_subscriber *s, bool *fit);
+int __wrap_fetch_share_join(weft_subscriber *s, bool *fit)
+{
+    if (dies)
+        raise(SIGKILL);
+    return __real_fetch_share_join(s, fit);
+}
+
+static void joiner(struct shared *x)
+{
+    weft_comm *c;
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    weft_epoch_step v, live = {0, 0};
+    int rank = swap_rank, share = COUNT / 2;
+    if (process_open(swap_url, rank, SWAPPERS, LONG, &c))
+        _exit(3);
+    o.comm = c;
+    weft_bus *b = open_bus("joiner", SECOND);
+    weft_subscriber *s = b ? subscribe(b, "joins", "i32[20000/x] @x2", &o) : NULL;
+    if (!s || weft_fetch(s, &latest, LONG, &v) || weft_swap(s, &v, LONG) || weft_comm_barrier(c, LONG)) {
+        printf("%s\n", weft_errmsg());
+        _exit(4);
+    }
+    x->ready++;
+    dies = rank == 1;
+    int64_t before = clock_now();
+    int err = weft_fetch(s, &(weft_want){WEFT_WANT_STEP, 2}, LONG, &v);
+    if (rank == 0) {
+        x->code = err;
+        snprintf(x->text, sizeof x->text, "%s", weft_errmsg());
+    }
+    x->wrong += err != WEFT_EPEER;
+    x->wrong += clock_now() - before > LONG;
+    x->wrong += weft_swap(s, &(weft_epoch_step){v.epoch, 2}, SECOND) == 0;
+    x->wrong += wrong(s, &live, rank * share, rank < 2 ? share : 0) != 0;
+    x->live[rank] = live.step;
+    weft_subscriber_close(s);
+    weft_bus_close(b);
+    weft_comm_close(c);
+}
+
+/* All ranks have staged the version and said so. The others are told who has gone, and keep the version before. */
+static void joins(void **state)
+{
+    (void)state;
+    directories_forks();
+    if (!directories_sees_death())
+        skip();
+    struct shared *x = ranks_shared(sizeof *x);
+    char url[64];
+    pid_t pid[SWAPPERS];
+    weft_bus *b = open_bus("trainer", SECOND);
+    weft_publisher *p = publish(b, "joins", WHOLE, NULL);
+    fine(put(p, 1));
+    fine(weft_commit(p, 1, NULL, NULL));
+    snprintf(url, sizeof url, "shm:weft-joins-%d", (int)getpid());
+    swap_url = url;
+    for (swap_rank = 0; swap_rank < SWAPPERS; swap_rank++)
+        pid[swap_rank] = child(joiner, x);
+    await(&x->ready, SWAPPERS);
+    fine(put(p, 2));
+    fine(weft_commit(p, 2, NULL, NULL));
+    int status;
+    assert_int_equal(waitpid(pid[1], &status, 0), pid[1]);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    finish(pid[0], 0);
+    finish(pid[2], 0);
+    assert_int_equal(x->code, WEFT_EPEER);
+    assert_non_null(strstr(x->text, "rank 1"));
+    assert_int_equal(x->wrong, 0);
+    assert_int_equal(x->live[0], 1);
+    assert_int_equal(x->live[2], 1);
+    weft_publisher_close(p);
+    fine(weft_bus_close(b));
+    munmap(x, sizeof *x);
+}
+
 /* ---- the directory goes away ---- */
 
 static void directory_away(void **state)
@@ -549,7 +632,7 @@ static void directory_away(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(kills), cmocka_unit_test(stops), cmocka_unit_test(torn),
-                                       cmocka_unit_test(silent), cmocka_unit_test(swaps)};
+                                       cmocka_unit_test(silent), cmocka_unit_test(swaps), cmocka_unit_test(joins)};
     const struct CMUnitTest served[] = {cmocka_unit_test(directory_away)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
 }
