@@ -196,9 +196,9 @@ typedef struct weft_subscribe_opts {
     int rank;        /* without a comm: which rank of the layouts this process is */
     bool only;       /* tensors of the set that are not in the list are left out; otherwise they are an error */
     bool no_check;   /* digests are not checked */
-    /* Called during fetch, on its thread: bytes that are staged so far, and of how many. If the fetch has to begin again,
-     * or the ranks read again to check each for itself, the bytes begin at 0 again. Another value than 0 stops the fetch
-     * with WEFT_EINVAL. It must not call this subscriber. NULL: none. */
+    /* Called during fetch, on its thread: bytes that are staged so far, and of how many. If the fetch has to begin
+     * again, or the ranks read again to check each for itself, the bytes begin at 0 again. Another value than 0 stops
+     * the fetch with WEFT_EINVAL. It must not call this subscriber. NULL: none. */
     int (*progress)(void *arg, int64_t done, int64_t total);
     void *arg;
     /* Called during fetch, on its thread, when tensor i of the list is staged and its digests fit: in the order of the

@@ -156,7 +156,7 @@ static int arrive(const struct fetch_attempt *a, size_t tensor)
                : 0;
 }
 
-/* A piece is staged and checked: how far the fetch is. */
+/* A piece is staged, and checked unless all ranks check it together at the end: how far the fetch is. */
 static int tell_caller(struct fetch_attempt *a, size_t i)
 {
     weft_subscriber *s = a->s;
@@ -212,7 +212,8 @@ static int check_loaded(struct fetch_attempt *a, size_t i)
     return err;
 }
 
-/* The pieces before `end` are staged. Those in host memory are checked already. */
+/* The pieces before `end` are staged. Those in host memory are checked already, or are checked by all ranks together at
+ * the end. */
 static int settle(struct fetch_attempt *a, size_t end)
 {
     const weft_subscriber *s = a->s;

@@ -7,13 +7,13 @@
  * takes the digest off. So the parts of all ranks for a block add up to 0 if the bytes are right. If several ranks hold
  * the same elements, those with the same number among them (reader_piece.together) have all elements once.
  *
- * The ranks do not tell each other the part of every block. A block's part, times an odd random number of the block, is
- * added to one of FETCH_SHARE_WORDS words. The words of all ranks are added up, and all of them must be 0. What is
- * certain:
+ * The ranks do not tell each other the part of every block. A block's part, times an odd factor of the block, is added
+ * to one of SUBSCRIBE_SHARE_WORDS words. The factor is a hash of the block's place: as good as random, the same in
+ * every fetch. The words of all ranks are added up, and all of them must be 0. What is certain:
  *   - all changes of one block that its own sum is certain to find are found, since the factor is odd. Ranks that hold
  *     the same elements add to different words, so that a change that all of them see does not cancel itself;
- *   - changes of several blocks go unseen only if they fall into the same words and cancel there. Their factors are
- *     random: of two changes that is one case in 2^40 or rarer.
+ *   - changes of several blocks go unseen only if they fall into the same words and cancel there. Their factors are as
+ *     good as random: of two changes that is one case in 2^40 or rarer.
  *
  * Nothing is accepted before all ranks have added up their words, which they do before weft_fetch returns. If they do
  * not fit, all ranks read the version again, and each checks whole blocks by itself: that says which block is wrong,

@@ -1,6 +1,7 @@
 /* One version on this rank. The rank takes a lease on it, by a transaction that holds only if the version's record is
  * still there; asks its sources for the digests and the snapshots' descriptors; copies what its plan says; and checks
- * digests and, last of all, the generations. */
+ * digests and, last of all, the generations. Digests that the ranks check together are compared after that, in fetch.c.
+ */
 #define _GNU_SOURCE
 #include "version/fetch_version.h"
 

@@ -41,7 +41,7 @@ struct fetch_attempt {
     int64_t until;
     int64_t checking; /* ns for comparing digests */
     bool wrong;       /* one of them is */
-    size_t settled;   /* pieces that are staged and checked, in the order of the plan */
+    size_t settled;   /* pieces that are staged, in the order of the plan */
     struct subscribe_buffer *to;
 };
 

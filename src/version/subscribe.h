@@ -12,7 +12,7 @@
 #include "version/snapshot.h"
 
 #define SUBSCRIBE_GROUP 96
-#define FETCH_SHARE_WORDS 256
+#define SUBSCRIBE_SHARE_WORDS 256
 
 struct subscribe_buffer {
     unsigned char *data; /* NULL: not taken yet */
@@ -71,7 +71,7 @@ struct weft_subscriber {
     int64_t begun;    /* when the version was chosen that is being read */
     int64_t revision; /* of this rank's key, when it had staged */
     bool sharing;     /* the ranks check the version together that is being read */
-    uint64_t share[FETCH_SHARE_WORDS];
+    uint64_t share[SUBSCRIBE_SHARE_WORDS];
     int64_t checking; /* ns for comparing its digests */
     weft_epoch_step found;
     struct subscribe_source *sources;

@@ -631,7 +631,7 @@ static void directory_away(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kills), cmocka_unit_test(stops), cmocka_unit_test(torn),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kills),  cmocka_unit_test(stops), cmocka_unit_test(torn),
                                        cmocka_unit_test(silent), cmocka_unit_test(swaps), cmocka_unit_test(joins)};
     const struct CMUnitTest served[] = {cmocka_unit_test(directory_away)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
