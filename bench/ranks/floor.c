@@ -233,7 +233,7 @@ static void collective(struct floor *f)
     enum work_op op = f->cell.op;
     int n = f->ranks, me = f->me;
     size_t S = (size_t)work_count(&f->cell) * 4, sh = (size_t)work_share(&f->cell, n) * 4;
-    char *src[ORDERS_RANKS], *dst = f->staged ? f->own_out : f->out[me];
+    char *src[ORDERS_RANKS] = {NULL}, *dst = f->staged ? f->own_out : f->out[me];
     bool small = S <= SMALL && sh * (size_t)n <= 2 * SMALL;
     publish(f, small, src);
     barrier(f);

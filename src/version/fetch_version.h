@@ -58,7 +58,8 @@ const char *fetch_sources_name(const struct fetch_attempt *a, const struct fetch
 bool fetch_sources_torn(const struct fetch_attempt *a, const struct fetch_source *o);
 
 /* ---- fetch_pieces.c ---- */
-int fetch_pieces_copy(struct fetch_attempt *a); /* stages and checks all pieces, and tells the caller of them */
+/* Stages all pieces, and tells the caller of them. Those that ranks do not check together are checked, too. */
+int fetch_pieces_copy(struct fetch_attempt *a);
 
 /* ---- fetch_version.c ---- */
 /* The publisher's layouts of a version, and the plan for them, unless they are those that the subscriber has. */
