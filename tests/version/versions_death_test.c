@@ -401,20 +401,35 @@ static void torn(void **state)
 static const char *swap_url;
 static int swap_rank;
 
+/* A rank of the job subscribes. Rank 2 holds nothing, and votes. */
+static weft_subscriber *open_swapper(const char *set, weft_comm **c, weft_bus **b)
+{
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    if (process_open(swap_url, swap_rank, SWAPPERS, LONG, c))
+        _exit(3);
+    o.comm = *c;
+    *b = open_bus(set, SECOND);
+    weft_subscriber *s = *b ? subscribe(*b, set, "i32[20000/x] @x2", &o) : NULL;
+    if (!s)
+        _exit(3);
+    return s;
+}
+
+/* Starts the ranks of a job. url: of their comm. */
+static void start_swappers(const char *url, void (*body)(struct shared *), struct shared *x, pid_t *pid)
+{
+    swap_url = url;
+    for (swap_rank = 0; swap_rank < SWAPPERS; swap_rank++)
+        pid[swap_rank] = child(body, x);
+}
+
 static void swapper(struct shared *x)
 {
     weft_comm *c;
-    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    weft_bus *b;
     weft_epoch_step v, live = {0, 0};
-    int rank = swap_rank, share = COUNT / 2;
-    if (process_open(swap_url, rank, SWAPPERS, LONG, &c))
-        _exit(3);
-    o.comm = c;
-    weft_bus *b = open_bus("swapper", SECOND);
-    weft_subscriber *s = b ? subscribe(b, "swaps", "i32[20000/x] @x2", &o) : NULL; /* rank 2 holds nothing, and votes */
-    if (!s)
-        _exit(3);
-    int err = 0;
+    int rank = swap_rank, share = COUNT / 2, err = 0;
+    weft_subscriber *s = open_swapper("swaps", &c, &b);
     while (!err && !x->stop) {
         err = weft_fetch(s, &newer, LONG, &v);
         if (!err)
@@ -464,9 +479,7 @@ static void swaps(void **state)
         char url[64];
         pid_t pid[SWAPPERS], publisher = child(swap_publisher, x);
         snprintf(url, sizeof url, "shm:weft-swaps-%d-%d", (int)getpid(), (int)i);
-        swap_url = url;
-        for (swap_rank = 0; swap_rank < SWAPPERS; swap_rank++)
-            pid[swap_rank] = child(swapper, x);
+        start_swappers(url, swapper, x, pid);
         await(&x->swaps, random_in(&g, 2, 30));
         clock_pause(random_in(&g, 0, 3000) * 1000);
         int dead = (int)(i % SWAPPERS);
@@ -508,15 +521,11 @@ int __wrap_fetch_share_join(weft_subscriber *s, bool *fit)
 static void joiner(struct shared *x)
 {
     weft_comm *c;
-    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    weft_bus *b;
     weft_epoch_step v, live = {0, 0};
     int rank = swap_rank, share = COUNT / 2;
-    if (process_open(swap_url, rank, SWAPPERS, LONG, &c))
-        _exit(3);
-    o.comm = c;
-    weft_bus *b = open_bus("joiner", SECOND);
-    weft_subscriber *s = b ? subscribe(b, "joins", "i32[20000/x] @x2", &o) : NULL;
-    if (!s || weft_fetch(s, &latest, LONG, &v) || weft_swap(s, &v, LONG) || weft_comm_barrier(c, LONG)) {
+    weft_subscriber *s = open_swapper("joins", &c, &b);
+    if (weft_fetch(s, &latest, LONG, &v) || weft_swap(s, &v, LONG) || weft_comm_barrier(c, LONG)) {
         printf("%s\n", weft_errmsg());
         _exit(4);
     }
@@ -553,9 +562,7 @@ static void joins(void **state)
     fine(put(p, 1));
     fine(weft_commit(p, 1, NULL, NULL));
     snprintf(url, sizeof url, "shm:weft-joins-%d", (int)getpid());
-    swap_url = url;
-    for (swap_rank = 0; swap_rank < SWAPPERS; swap_rank++)
-        pid[swap_rank] = child(joiner, x);
+    start_swappers(url, joiner, x, pid);
     await(&x->ready, SWAPPERS);
     fine(put(p, 2));
     fine(weft_commit(p, 2, NULL, NULL));
