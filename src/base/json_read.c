@@ -62,7 +62,7 @@ static bool hex4(struct reader *r, uint32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, r->at++) {
-        char c = r->at < r->end ? *r->at : 0;
+        char c = (char)(r->at < r->end ? *r->at : 0);
         int digit = c >= '0' && c <= '9'   ? c - '0'
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
@@ -91,7 +91,7 @@ static char *put_utf8(char *to, uint32_t c)
 static bool escaped(struct reader *r, char **to)
 {
     static const char letters[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
-    char c = r->at < r->end ? *r->at++ : 0;
+    char c = (char)(r->at < r->end ? *r->at++ : 0);
     const char *found = c ? strchr(letters, c) : NULL;
     uint32_t u, low;
     if (found) {

@@ -81,8 +81,8 @@ static bool add_bytes(text_vec *v, const char *name, const void *bytes, size_t n
     bool fine = add_text(v, "\"") && add_text(v, name) && add_text(v, "\":\"");
     for (size_t i = 0; i < n && fine; i += 3) {
         uint32_t w = (uint32_t)in[i] << 16 | (uint32_t)(i + 1 < n ? in[i + 1] : 0) << 8 | (i + 2 < n ? in[i + 2] : 0);
-        char four[4] = {digits[w >> 18], digits[w >> 12 & 63], i + 1 < n ? digits[w >> 6 & 63] : '=',
-                        i + 2 < n ? digits[w & 63] : '='};
+        char four[4] = {digits[w >> 18], digits[w >> 12 & 63], (char)(i + 1 < n ? digits[w >> 6 & 63] : '='),
+                        (char)(i + 2 < n ? digits[w & 63] : '=')};
         fine = add(v, four, 4);
     }
     return fine && add_text(v, "\"");

@@ -23,7 +23,7 @@ int caret_fail(const struct caret *w, int at, const char *fmt, ...)
     int n = to - from;
     for (int i = 0; i < n; i++) { /* one column a byte: a tab, a control or a wide character would shift the caret */
         unsigned char c = (unsigned char)w->text[from + i];
-        shown[i] = c < ' ' ? ' ' : c < 127 ? (char)c : '?';
+        shown[i] = (char)(c < ' ' ? ' ' : c < 127 ? c : '?');
     }
     shown[n] = 0;
     return error_set(WEFT_EINVAL, "layout: %s\n  %s%s%s\n  %*s^", words, head, shown, tail,

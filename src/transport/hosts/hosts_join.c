@@ -261,7 +261,7 @@ static void name_hosts(const struct facts *f, const struct record *all, int size
         if (same > 1)
             snprintf(names[k] + n, HOSTS_NAME - (size_t)n, "/%d", same);
         for (char *c = names[k]; *c; c++)
-            *c = (unsigned char)*c < ' ' ? '?' : *c;
+            *c = (char)((unsigned char)*c < ' ' ? '?' : *c);
     }
 }
 
