@@ -62,6 +62,15 @@ const struct way *way_choose(const struct way_ends *e)
     }
 }
 
+/* Does the loop with the smallest step at the receiver have the smallest one at the sender, too? */
+static bool walks_alike(const struct shape *both)
+{
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < both->loops; i++)
+        least = min64(least, both->stride[1][i]);
+    return !both->loops || both->stride[1][both->loops - 1] == least;
+}
+
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven)
 {
@@ -93,7 +102,7 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
                 continue;
             }
             struct shape both = shape_pair(from, src, to, dst);
-            if (both.loops > PICK_HERE && !both.span) {
+            if (!both.span && !(pick_here() && walks_alike(&both))) {
                 whole += bytes; /* a transpose, which the kernel does best as a whole; or single elements, which are
                                    not picked */
                 continue;

@@ -13,8 +13,9 @@
 
 #define PERIOD 512 /* bytes at most */
 #define VECTORS (PERIOD / PICK_VECTOR)
-#define LEAST 16 /* periods for which tables pay */
-#define FEW 4    /* vectors that one instruction looks into, or nearly so */
+#define FEWEST 16                         /* bytes of a period */
+#define LEAST 16                          /* periods for which tables pay */
+#define FEW (PICK_MASKED ? PICK_WAYS : 4) /* vectors that are looked into as fast together as apart */
 
 struct period {
     int64_t turns, bytes, count; /* count: periods that can be read whole */
@@ -31,35 +32,40 @@ struct byte {
     int64_t step, left;
 };
 
-static void list_bytes(struct byte *b, const struct period *t, const struct pick_piece *pieces, int n, int64_t first,
-                       int64_t turns)
+static void list_bytes(struct byte *b, int bytes, const struct period *t, const struct pick_piece *pieces, int n,
+                       int64_t first, int64_t turns)
 {
     const int64_t all = t->bytes / t->turns;
     int64_t turn = first / all, at = first % all;
     int i = 0;
     for (; at >= pieces[i].bytes; i++)
         at -= pieces[i].bytes;
-    for (int j = 0; j < PICK_VECTOR; j++) {
+    for (int j = 0; j < bytes; at = 0) {
         const struct pick_piece *p = &pieces[i];
-        b[j] = (struct byte){p->src + turn * p->step + at, p->step * t->turns,
-                             (turns - 1 - turn) * p->step + p->bytes - at};
-        if (++at == p->bytes) {
-            at = 0;
-            turn += ++i == n;
-            i %= n;
-        }
+        const unsigned char *from = p->src + turn * p->step;
+        for (; at < p->bytes && j < bytes; at++)
+            b[j++] = (struct byte){from + at, p->step * t->turns, (turns - 1 - turn) * p->step + p->bytes - at};
+        turn += ++i == n;
+        i = i < n ? i : 0;
     }
 }
 
+/* Byte j of the vector is the byte `at` of those that it is looked up in. */
+static void take(struct pick_vector *v, int j, int at)
+{
+    v->table[j] = (uint8_t)at;
+    v->way[j] = (uint8_t)(at / PICK_VECTOR);
+}
+
 /* Vectors that follow each other. Returns how many; 0: too many. */
-static int lay_run(struct pick_vector *v, int64_t *left, const struct byte *b)
+static int lay_run(struct pick_vector *v, int64_t *left, const struct byte *b, int bytes)
 {
     int n = 0;
-    for (int j = 0; j < PICK_VECTOR; j++) {
+    for (int j = 0; j < bytes; j++) {
         const uintptr_t at = (uintptr_t)b[j].at - (uintptr_t)b->at;
         if (b[j].step != b->step || at >= PICK_WAYS * PICK_VECTOR)
             return 0;
-        v->table[j] = (uint8_t)at;
+        take(v, j, (int)at);
         n = (int)(at / PICK_VECTOR) < n ? n : (int)(at / PICK_VECTOR) + 1;
     }
     v->src[0] = b->at;
@@ -70,10 +76,10 @@ static int lay_run(struct pick_vector *v, int64_t *left, const struct byte *b)
 
 /* Vectors each of which begins with a byte that those before do not have. Those that are not needed are like the
  * first. */
-static int lay_apart(struct pick_vector *v, int64_t *left, const struct byte *b)
+static int lay_apart(struct pick_vector *v, int64_t *left, const struct byte *b, int bytes)
 {
     int n = 0;
-    for (int j = 0, k; j < PICK_VECTOR; j++) {
+    for (int j = 0, k; j < bytes; j++) {
         for (k = 0; k < n; k++)
             if (v->step[k] == b[j].step && (uintptr_t)b[j].at - (uintptr_t)v->src[k] < PICK_VECTOR)
                 break;
@@ -84,7 +90,7 @@ static int lay_apart(struct pick_vector *v, int64_t *left, const struct byte *b)
             v->step[n] = b[j].step;
             left[n++] = b[j].left;
         }
-        v->table[j] = (uint8_t)(k * PICK_VECTOR + (int)(b[j].at - v->src[k]));
+        take(v, j, k * PICK_VECTOR + (int)(b[j].at - v->src[k]));
     }
     for (int k = n; k < PICK_WAYS; k++) {
         v->src[k] = v->src[0];
@@ -94,7 +100,8 @@ static int lay_apart(struct pick_vector *v, int64_t *left, const struct byte *b)
     return n;
 }
 
-/* Lays out all vectors of the period. The last one may overlap the one before. False: some need too many others. */
+/* Lays out all vectors of the period. The last one has fewer bytes, or overlaps the one before. False: some need too
+ * many others. */
 static bool lay_out(struct period *t, const struct pick_piece *pieces, int n, int64_t turns, bool apart)
 {
     t->n = t->ways = 0;
@@ -102,9 +109,11 @@ static bool lay_out(struct period *t, const struct pick_piece *pieces, int n, in
     for (int64_t at = 0; at < t->bytes; at += PICK_VECTOR, t->n++) {
         struct pick_vector *v = &t->vectors[t->n];
         struct byte b[PICK_VECTOR];
-        v->to = min64(at, t->bytes - PICK_VECTOR);
-        list_bytes(b, t, pieces, n, v->to, turns);
-        const int ways = (apart ? lay_apart : lay_run)(v, t->left[t->n], b);
+        const int bytes = (int)min64(PICK_VECTOR, PICK_MASKED ? t->bytes - at : t->bytes);
+        v->to = min64(at, t->bytes - bytes);
+        v->bytes = bytes;
+        list_bytes(b, bytes, t, pieces, n, v->to, turns);
+        const int ways = (apart ? lay_apart : lay_run)(v, t->left[t->n], b, bytes);
         if (!ways)
             return false;
         t->ways = ways > t->ways ? ways : t->ways;
@@ -123,21 +132,23 @@ static void count_periods(struct period *t)
         }
 }
 
-/* Turns with gaps between them are periods of their own. */
+/* Turns with gaps between them are periods of their own. Where a part of a vector can be stored, one vector is enough
+ * for a period. */
 static bool make_period(struct period *t, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns)
 {
     int64_t all = 0;
     for (int i = 0; i < n; i++)
         all += pieces[i].bytes;
+    const int64_t most = PICK_MASKED ? PICK_VECTOR : PERIOD;
     t->turns = 1;
-    while (all * t->turns % PICK_VECTOR && dstep == all && all * (t->turns + 1) <= PERIOD)
+    while (all * t->turns % PICK_VECTOR && dstep == all && all * (t->turns + 1) <= most)
         t->turns++;
     t->bytes = all * t->turns;
     t->count = turns / t->turns;
-    if (t->bytes < PICK_VECTOR || t->bytes > PERIOD || t->count < LEAST)
+    if (t->bytes < FEWEST || t->bytes > PERIOD || t->count < LEAST)
         return false;
     const bool run = lay_out(t, pieces, n, turns, false);
-    const int ways = run ? t->ways : PICK_WAYS;
+    const int ways = run ? t->ways : PICK_WAYS + 1;
     if (ways > FEW && (!lay_out(t, pieces, n, turns, true) || ways <= t->ways + 1) &&
         !(run && lay_out(t, pieces, n, turns, false)))
         return false;
@@ -145,12 +156,22 @@ static bool make_period(struct period *t, int64_t dstep, const struct pick_piece
     return t->count > 0;
 }
 
+/* Not all processors of the level AVX-512 have VBMI. */
+bool pick_here(void)
+{
+    const bool known = memory_level_kernels()->pick;
+#if defined(__x86_64__)
+    return known && __builtin_cpu_supports("avx512vbmi");
+#else
+    return known;
+#endif
+}
+
 int64_t pick_turns(unsigned char *dst, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns)
 {
-    pick_loop *loop = memory_level_kernels()->pick;
     struct period t;
-    if (!loop || !make_period(&t, dstep, pieces, n, turns))
+    if (!pick_here() || !make_period(&t, dstep, pieces, n, turns))
         return 0;
-    loop(dst, t.turns * dstep, t.vectors, t.n, t.ways, t.apart, t.count);
+    memory_level_kernels()->pick(dst, t.turns * dstep, t.vectors, t.n, t.ways, t.apart, t.count);
     return t.count * t.turns;
 }

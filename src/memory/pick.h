@@ -5,14 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Is there an instruction that looks up bytes in several vectors? One that looks into one vector (pshufb) was slower on
- * 16 x86-64 cores than a copy piece by piece: blocks of 3 bytes ran at 0.25 of memcpy instead of 0.38. All ranks of a
- * host have the same. */
-#if defined(__aarch64__)
-#define PICK_HERE 1
-#else
-#define PICK_HERE 0
-#endif
+/* Does the level in use have an instruction for it? TBL of AArch64 looks up bytes in four vectors, and vpermb of
+ * AVX-512 VBMI in one of 64 bytes. pshufb, which looks into one of 16 bytes, was slower on 16 x86-64 cores than a copy
+ * piece by piece. All ranks of a host have the same. */
+bool pick_here(void);
 
 /* `bytes` bytes of each turn: those at src + turn * step. */
 struct pick_piece {
@@ -24,14 +20,22 @@ struct pick_piece {
  * the first on. The caller copies the others, which may be all. It also reads what lies between bytes of a piece. */
 int64_t pick_turns(unsigned char *dst, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns);
 
-/* For pick.c and the kernels. 16 bytes of a period: those with the numbers in `table` of some vectors. */
+/* For pick.c and the kernels. One vector of a period: bytes of some vectors. */
 #define PICK_WAYS 8
+#if defined(__x86_64__)
+#define PICK_VECTOR 64
+#define PICK_MASKED 1 /* a part of a vector can be stored, and looked up */
+#else
 #define PICK_VECTOR 16
+#define PICK_MASKED 0
+#endif
 struct pick_vector {
     const unsigned char *src[PICK_WAYS]; /* where the vectors are in the first period, */
     int64_t step[PICK_WAYS];             /* and how far on in the next one */
     int64_t to;                          /* bytes from the beginning of the period in dst */
-    uint8_t table[PICK_VECTOR];
+    uint8_t table[PICK_VECTOR];          /* the number of each byte in them: on x86-64 within the one that has it, */
+    uint8_t way[PICK_VECTOR];            /* and the number of that one */
+    int bytes;                           /* of the vector */
 };
 
 /* Writes `periods` periods of n vectors, dstep bytes apart, each looked up in `ways` vectors. These lie apart, or all

@@ -8,6 +8,7 @@
 #include "engine/driver.h"
 #include "engine/way.h"
 #include "engine_model.h"
+#include "memory/pick.h"
 #include "support/conformance.h"
 
 enum { RANKS = 4, MESSAGES = 64 };
@@ -154,15 +155,19 @@ static void ranks_may_switch_off_different_ways(void **state)
         ranks_run(RANKS, NULL, run_differently, (void *)set, NULL);
 }
 
-/* From many ranks to one the senders copy; from one to many the receivers do, or both. */
+/* From many ranks to one the senders copy; from one to many the receivers do, or both. Senders copy every fourth
+ * element for each of four where these are picked. */
+enum pushed { NEVER, ALWAYS, PICKED };
 static const struct {
     struct pair pair;
-    bool pushed;
+    enum pushed pushed;
 } crowds[] = {
-    {{"f32[96,3000/x] @x3=1..3", "f32[96,3000] @x1=0", 0xffffffff}, true},
-    {{"f32[300/x,1000] @x3=1..3", "f32[300,1000] @x1=0", 0xffffffff}, true},
-    {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x3=1..3", 0xffffffff}, false},
-    {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x4", 0xffffffff}, false},
+    {{"f32[96,3000/x] @x3=1..3", "f32[96,3000] @x1=0", 0xffffffff}, ALWAYS},
+    {{"f32[300/x,1000] @x3=1..3", "f32[300,1000] @x1=0", 0xffffffff}, ALWAYS},
+    {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x3=1..3", 0xffffffff}, NEVER},
+    {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x4", 0xffffffff}, NEVER},
+    {{"u8[96000/x] @x4", "u8[96000/x:1] @x4", 0xffffffff}, PICKED},
+    {{"u8[8,3000/x,8] @x4", "u8[8,3000,8/x:1] @x4", 0xffffffff}, PICKED},
 };
 
 static void run_crowd(struct ranks_rank *r)
@@ -171,8 +176,9 @@ static void run_crowd(struct ranks_rank *r)
     size_t i = (size_t)(uintptr_t)r->arg;
     RANKS_OK(r, model_make(&m, r, &crowds[i].pair, 1, &(weft_lower_opts){0}));
     const struct program *p = m.exec->program;
+    const bool pushed = crowds[i].pushed == ALWAYS || (crowds[i].pushed == PICKED && pick_here());
     for (uint32_t s = 0; s < p->nsteps; s++)
-        RANKS_CHECK(r, !p->steps[s].way || !strcmp(p->steps[s].way->name, "push") == crowds[i].pushed);
+        RANKS_CHECK(r, !p->steps[s].way || !strcmp(p->steps[s].way->name, "push") == pushed);
     model_free(&m);
 }
 

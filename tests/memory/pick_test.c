@@ -1,11 +1,12 @@
-/* Short pieces that are picked by table look-up, against a copy byte by byte. Each source is as large as what its piece
- * needs, so AddressSanitizer sees reads beyond it. */
+/* Short pieces that are picked by table look-up, against a copy byte by byte. Each buffer is as large as what its
+ * pieces need, and lies between pages that cannot be touched, at the beginning or the end of its own. */
+#define _DEFAULT_SOURCE
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "memory/kernels.h"
 #include "memory/memory.h"
 #include "memory/pick.h"
 #include "memory_levels.h"
@@ -20,41 +21,60 @@ static int64_t from_to(int64_t low, int64_t high)
     return low + (int64_t)(ref_random(&seed) % (uint64_t)(high - low + 1));
 }
 
-enum { PIECES = 40 };
+enum { PIECES = 40, PAGE = 65536 /* or less */ };
+
+struct guarded {
+    unsigned char *map, *at;
+    size_t bytes;
+};
+
+static unsigned char *guard(struct guarded *g, int64_t bytes)
+{
+    const size_t room = ((size_t)bytes + PAGE - 1) / PAGE * PAGE;
+    g->bytes = room + 2 * (size_t)PAGE;
+    g->map = mmap(NULL, g->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(g->map != MAP_FAILED);
+    assert_int_equal(mprotect(g->map + PAGE, room, PROT_READ | PROT_WRITE), 0);
+    g->at = g->map + PAGE + (from_to(0, 1) ? room - (size_t)bytes : 0);
+    for (int64_t i = 0; i < bytes; i++)
+        g->at[i] = (unsigned char)ref_random(&seed);
+    return g->at;
+}
+
+static void release(const struct guarded *g)
+{
+    assert_int_equal(munmap(g->map, g->bytes), 0);
+}
 
 /* Pieces of 1 to 15 bytes, often all of one length: dense or with gaps in src, with or without a gap after each turn in
  * dst. Returns how many turns were picked. */
 static int64_t check(int n, int64_t turns, bool upwards)
 {
     struct pick_piece pieces[PIECES];
-    unsigned char *src[PIECES];
+    struct guarded src[PIECES], dst;
     int64_t all = 0, length = from_to(1, 15);
     const bool even = from_to(0, 2) > 0, dense = from_to(0, 1), far = from_to(0, 9) == 0;
     for (int i = 0; i < n; i++) {
         const int64_t bytes = even ? length : from_to(1, 15);
         const int64_t step = dense ? bytes : bytes + from_to(0, far ? 300 : 16);
         const int64_t room = bytes + (turns - 1) * step;
-        src[i] = malloc((size_t)room);
-        assert_non_null(src[i]);
-        for (int64_t k = 0; k < room; k++)
-            src[i][k] = (unsigned char)ref_random(&seed);
-        pieces[i] = (struct pick_piece){upwards ? src[i] : src[i] + room - bytes, upwards ? step : -step, bytes};
+        const unsigned char *at = guard(&src[i], room);
+        pieces[i] = (struct pick_piece){upwards ? at : at + room - bytes, upwards ? step : -step, bytes};
         all += bytes;
     }
     const int64_t dstep = all + (from_to(0, 1) ? 0 : from_to(1, 40)), room = turns * dstep;
-    unsigned char *dst = malloc((size_t)room), *want = malloc((size_t)room);
-    assert_true(dst && want);
-    memset(dst, 0x5a, (size_t)room);
-    memset(want, 0x5a, (size_t)room);
-    const int64_t done = pick_turns(dst, dstep, pieces, n, turns);
+    unsigned char *got = guard(&dst, room), *want = malloc((size_t)room);
+    assert_non_null(want);
+    memcpy(want, got, (size_t)room);
+    const int64_t done = pick_turns(got, dstep, pieces, n, turns);
     assert_true(done >= 0 && done <= turns);
     for (int64_t t = 0; t < done; t++)
         for (int64_t i = 0, at = t * dstep; i < n; at += pieces[i++].bytes)
             memcpy(want + at, pieces[i].src + t * pieces[i].step, (size_t)pieces[i].bytes);
-    assert_memory_equal(dst, want, (size_t)room);
+    assert_memory_equal(got, want, (size_t)room);
     for (int i = 0; i < n; i++)
-        free(src[i]);
-    free(dst);
+        release(&src[i]);
+    release(&dst);
     free(want);
     return done;
 }
@@ -68,7 +88,7 @@ static void picked_turns_match_a_copy_of_each_piece(void **state)
         picked += check((int)from_to(1, from_to(0, 3) ? 8 : PIECES), from_to(1, from_to(0, 1) ? 600 : 5000), true);
     for (int round = 0; round < 20; round++) /* downwards none is picked */
         assert_true(check(2, 2000, false) == 0);
-    assert_true((picked > 0) == (memory_level_kernels()->pick != NULL));
+    assert_true((picked > 0) == pick_here());
 }
 
 /* Units of a copy, dense in dst: one loop, and rows of a few units each, with or without gaps between rows. */
@@ -82,12 +102,10 @@ static void copies_of_short_units_match_a_copy_of_each(void **state)
         const int64_t drow = turns * unit + (from_to(0, 1) ? 0 : from_to(1, 30));
         const bool across = from_to(0, 3) == 0; /* the loop that is dense in dst is the outer one */
         const int64_t sbytes = (rows - 1) * srow + (turns - 1) * sturn + unit, dbytes = rows * drow;
-        unsigned char *src = malloc((size_t)sbytes), *dst = malloc((size_t)dbytes), *want = malloc((size_t)dbytes);
-        assert_true(src && dst && want);
-        for (int64_t i = 0; i < sbytes; i++)
-            src[i] = (unsigned char)ref_random(&seed);
-        memset(dst, 0x5a, (size_t)dbytes);
-        memset(want, 0x5a, (size_t)dbytes);
+        struct guarded from, to;
+        unsigned char *src = guard(&from, sbytes), *dst = guard(&to, dbytes), *want = malloc((size_t)dbytes);
+        assert_non_null(want);
+        memcpy(want, dst, (size_t)dbytes);
         const struct memory_tile t =
             across ? (struct memory_tile){3, {turns, rows, unit}, {{unit, drow, 1}, {sturn, srow, 1}}}
                    : (struct memory_tile){3, {rows, turns, unit}, {{drow, unit, 1}, {srow, sturn, 1}}};
@@ -98,8 +116,8 @@ static void copies_of_short_units_match_a_copy_of_each(void **state)
         if (memcmp(dst, want, (size_t)dbytes) != 0)
             fail_msg("round %d: units of %d bytes, %d apart, %d by %d", round, (int)unit, (int)sturn, (int)rows,
                      (int)turns);
-        free(src);
-        free(dst);
+        release(&from);
+        release(&to);
         free(want);
     }
 }

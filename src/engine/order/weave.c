@@ -582,23 +582,13 @@ RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, int6
 static int64_t pick_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     struct pick_piece pieces[LANES];
-    const char *at[LANES];
-    if (n > LANES)
-        return 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t k = i;
-        for (; k && at[k - 1] > lanes[i].dst; k--) {
-            at[k] = at[k - 1];
-            pieces[k] = pieces[k - 1];
-        }
-        at[k] = lanes[i].dst;
-        pieces[k] = (struct pick_piece){(const unsigned char *)lanes[i].src, lanes[i].sstep, lanes[i].bytes};
-    }
     int64_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++, bytes += pieces[i - 1].bytes)
-        if (lanes[i].dstep != lanes[0].dstep || at[i] != at[0] + bytes)
+    for (uint32_t i = 0; i < n; i++, bytes += pieces[i - 1].bytes) {
+        if (n > LANES || lanes[i].dstep != lanes[0].dstep || lanes[i].dst != lanes[0].dst + bytes)
             return 0;
-    return bytes == lanes[0].dstep ? pick_turns((unsigned char *)at[0], bytes, pieces, (int)n, rows) : 0;
+        pieces[i] = (struct pick_piece){(const unsigned char *)lanes[i].src, lanes[i].sstep, lanes[i].bytes};
+    }
+    return bytes == lanes[0].dstep ? pick_turns((unsigned char *)lanes[0].dst, bytes, pieces, (int)n, rows) : 0;
 }
 
 /* Rows that are shorter than a line, for which a call each would cost more than the copy. */
@@ -648,11 +638,24 @@ static bool reads_far(const struct weave_lane *lanes, uint32_t n)
     return far;
 }
 
+/* Lanes that write parts of the same rows do it in the order of addresses, so that whole lines are written. */
+static void in_order(struct weave_lane *lanes, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t k = i; k && (uintptr_t)lanes[k - 1].dst - (uintptr_t)lanes[k].dst < (uintptr_t)lanes[k].dstep;
+             k--) {
+            const struct weave_lane lane = lanes[k];
+            lanes[k] = lanes[k - 1];
+            lanes[k - 1] = lane;
+        }
+}
+
 /* Rows that follow each other in dst share cache lines. What the end of a row has of such a line is written together
  * with the beginning of the next row. */
 static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
     const bool far = reads_far(lanes, n);
+    in_order(lanes, n);
     if (equal_rows(lanes, n, rows))
         return;
     if (across(lanes, n) < RUN / 2 * n) {
