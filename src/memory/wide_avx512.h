@@ -63,4 +63,37 @@ RAW_INLINE void wide_from_f16(wide_f *x, const wide_h *h)
     }
 WIDE_NARROW_F16(wide_to_f16, _MM_FROUND_TO_NEAREST_INT)
 WIDE_NARROW_F16(wide_cut_f16, _MM_FROUND_TO_ZERO)
+
+/* f64 and wide integers, rounded to odd: cut off, and the last bit is set if that lost anything. */
+#define WIDE_ODD
+#define WIDE_CUT _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC
+#define WIDE_LOAD_64(S, V, narrow, widen, differs)                                             \
+    RAW_INLINE void load_##S(wide_f *x, const unsigned char *p)                                \
+    {                                                                                          \
+        const V a = (V)_mm512_loadu_si512(p), b = (V)_mm512_loadu_si512(p + 64);               \
+        const __m256 low = narrow(a, WIDE_CUT), high = narrow(b, WIDE_CUT);                    \
+        const unsigned lost = (unsigned)differs(widen(high), b) << 8 | differs(widen(low), a); \
+        const __m512i u = (__m512i)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);   \
+        x[0] = (wide_f)_mm512_mask_or_epi32(u, (__mmask16)lost, u, _mm512_set1_epi32(1));      \
+    }
+#define WIDE_DIFFERS(a, b) _mm512_cmp_pd_mask(a, b, _CMP_NEQ_UQ)
+WIDE_LOAD_64(f64, __m512d, _mm512_cvt_roundpd_ps, _mm512_cvtps_pd, WIDE_DIFFERS)
+WIDE_LOAD_64(i64, __m512i, _mm512_cvt_roundepi64_ps, _mm512_cvttps_epi64, _mm512_cmpneq_epi64_mask)
+WIDE_LOAD_64(u64, __m512i, _mm512_cvt_roundepu64_ps, _mm512_cvttps_epu64, _mm512_cmpneq_epi64_mask)
+
+#define WIDE_LOAD_32(S, narrow, widen)                                             \
+    RAW_INLINE void load_##S(wide_f *x, const unsigned char *p)                    \
+    {                                                                              \
+        const __m512i a = _mm512_loadu_si512(p), u = (__m512i)narrow(a, WIDE_CUT); \
+        const __mmask16 lost = _mm512_cmpneq_epi32_mask(widen((__m512)u), a);      \
+        x[0] = (wide_f)_mm512_mask_or_epi32(u, lost, u, _mm512_set1_epi32(1));     \
+    }
+WIDE_LOAD_32(i32, _mm512_cvt_roundepi32_ps, _mm512_cvttps_epi32)
+WIDE_LOAD_32(u32, _mm512_cvt_roundepu32_ps, _mm512_cvttps_epu32)
+
+RAW_INLINE void store_f64(unsigned char *p, const wide_f *x)
+{
+    _mm512_storeu_pd(p, _mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x[0])));
+    _mm512_storeu_pd(p + 64, _mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x[0], 1)));
+}
 #endif
