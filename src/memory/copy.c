@@ -7,9 +7,6 @@
 
 #include <stdbool.h>
 #include <string.h>
-#if defined __x86_64__
-#include <emmintrin.h>
-#endif
 
 #include "memory/line.h"
 #include "memory/memory.h"
@@ -92,6 +89,7 @@ static __attribute__((noinline)) void copy_gaps(struct grid g, unsigned char *ds
 #define PAIR 128
 static __attribute__((noinline)) void copy_beside(struct grid g, unsigned char *dst, const unsigned char *src)
 {
+    const bool lines = MEMORY_STREAMS && ((uintptr_t)dst | (uintptr_t)g.dturn) % LINE == 0;
     for (int64_t r = 0; r < g.turns;) {
         const int64_t side = g.turns - r < SIDE ? g.turns - r : SIDE;
         const unsigned char *s = src + r * g.sturn;
@@ -103,13 +101,17 @@ static __attribute__((noinline)) void copy_beside(struct grid g, unsigned char *
             for (int64_t i = 0; i < side; i++) {
                 __builtin_prefetch((const void *)(next + (uintptr_t)(i * g.sturn)), 0, 2);
                 __builtin_prefetch((const void *)(next + (uintptr_t)(i * g.sturn) + LINE), 0, 2);
-                memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, PAIR);
+                if (lines)
+                    memory_stream(d + i * g.dturn + at, s + i * g.sturn + at, PAIR);
+                else
+                    memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, PAIR);
             }
         }
         for (int64_t i = 0; i < side && at < g.unit; i++)
             memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, g.unit - at);
         r += side;
     }
+    memory_streamed();
 }
 
 /* Long units, with which memcpy is the faster one. */
@@ -363,26 +365,14 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
     }
 }
 
-#if defined __x86_64__
-/* Nontemporal stores are ordered with other stores only by the fence. */
 void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
 {
     unsigned char *to = dst;
     const unsigned char *from = src;
-    size_t head = -(uintptr_t)to % LINE, at = head < bytes ? head : bytes;
+    size_t head = MEMORY_STREAMS ? -(uintptr_t)to % LINE : bytes, at = head < bytes ? head : bytes;
+    size_t whole = (bytes - at) / LINE * LINE;
     memcpy(to, from, at);
-    for (; at + LINE <= bytes; at += LINE) {
-        __m128i part[LINE / 16];
-        RAW_UNROLL for (int k = 0; k < LINE / 16; k++) part[k] =
-            _mm_loadu_si128((const __m128i *)(const void *)(from + at + k * 16));
-        RAW_UNROLL for (int k = 0; k < LINE / 16; k++) _mm_stream_si128((__m128i *)(void *)(to + at + k * 16), part[k]);
-    }
-    memcpy(to + at, from + at, bytes - at);
-    _mm_sfence();
+    memory_stream(to + at, from + at, whole);
+    memcpy(to + at + whole, from + at + whole, bytes - at - whole);
+    memory_streamed();
 }
-#else /* other processors notice by themselves that whole lines are written */
-void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-#endif

@@ -27,8 +27,8 @@ struct kernels {
     cast_loop
         *beside_bf16; /* from f32, for rows of whole CAST_PIECEs with gaps between them; NULL: cast[] is as good */
     sum_loop *sum;
-    sum_rows_loop *sum_rows, *sum_rows_bf16; /* the latter from f32 */
-    pick_loop *pick;                         /* NULL: there is no instruction for it */
+    sum_rows_loop *sum_rows, *sum_rows_bf16, *sum_rows_made; /* the latter two from f32 to bf16; made: bf16 is summed */
+    pick_loop *pick;                                         /* NULL: there is no instruction for it; see pick_here */
 };
 
 extern const struct kernels kernels_plain, kernels_base;

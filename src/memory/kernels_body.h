@@ -38,5 +38,6 @@ const struct kernels KERNELS = {
     .sum = sum_blocks,
     .sum_rows = sum_rows,
     .sum_rows_bf16 = sum_rows_bf16,
+    .sum_rows_made = sum_rows_made,
     .pick = pick_vectors,
 };

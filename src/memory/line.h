@@ -2,9 +2,13 @@
  */
 #ifndef WEFT_MEMORY_LINE_H
 #define WEFT_MEMORY_LINE_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#if defined __x86_64__
+#include <emmintrin.h>
+#endif
 
 struct memory_line {
     uint64_t dst, src; /* addresses, or offsets from a base */
@@ -73,6 +77,36 @@ static inline __attribute__((always_inline)) void memory_copy_ascending(void *ds
 }
 #undef MEMORY_COPY_VECTORS
 #undef MEMORY_COPY_PART
+
+/* Copies whole cache lines to where they are not read again soon; dst is at the beginning of a line. x86-64 fetches a
+ * line before it is written, except with nontemporal stores, which other processors need not: they notice by themselves
+ * that whole lines are written. These stores are ordered with others only after memory_streamed. */
+#if defined __x86_64__
+#define MEMORY_STREAMS true
+static inline __attribute__((always_inline)) void memory_stream(void *dst, const void *src, size_t bytes)
+{
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    for (size_t at = 0; at < bytes; at += 64) {
+        __m128i x[4];
+        for (int i = 0; i < 4; i++)
+            x[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + at + 16 * i));
+        for (int i = 0; i < 4; i++)
+            _mm_stream_si128((__m128i *)(void *)(to + at + 16 * i), x[i]);
+    }
+}
+static inline void memory_streamed(void)
+{
+    _mm_sfence();
+}
+#else
+#define MEMORY_STREAMS false
+static inline void memory_stream(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+static inline void memory_streamed(void) {}
+#endif
 
 #define MEMORY_LINE_COPY(bytes)                \
     for (; n; n--, dst += dstep, src += sstep) \

@@ -56,11 +56,11 @@ uint64_t sum_bytes(uint64_t at, const void *bytes, size_t n)
     return sum;
 }
 
-bool sum_rows_copy(const struct sum_rows *r, int to, int from)
+bool sum_rows_copy(const struct sum_rows *r, int to, int from, bool made)
 {
     const struct kernels *k = memory_level_kernels();
     sum_rows_loop *loop = to == from && to != WEFT_BOOL         ? k->sum_rows
-                          : from == WEFT_F32 && to == WEFT_BF16 ? k->sum_rows_bf16
+                          : from == WEFT_F32 && to == WEFT_BF16 ? (made ? k->sum_rows_made : k->sum_rows_bf16)
                                                                 : NULL;
     if (loop)
         loop(*r);

@@ -30,7 +30,8 @@ uint64_t sum_tile(uint64_t at, const struct memory_tile *t, const void *src, int
 
 /* Rows that are copied and summed at once, from memory that is not in the caches. The rows are `unit` bytes each, out
  * of an array of messages of 2^shift bytes. The first one begins at byte `at` of the array: byte p adds to sums[p >>
- * shift], at the position that is left of p. unit, at and sstep are multiples of SUM_BLOCK, and so is a message. */
+ * shift], at the position that is left of p. The array is at src, or, if what is made of src is summed, at dst. unit,
+ * at, and the array's step are multiples of SUM_BLOCK, and so is a message. */
 struct sum_rows {
     unsigned char *dst;
     const unsigned char *src;
@@ -40,8 +41,9 @@ struct sum_rows {
     int shift;
     uint64_t *sums;
 };
-/* The bytes that are summed are those of dtype `from`. False: there is no loop for this cast, and nothing was done. */
-bool sum_rows_copy(const struct sum_rows *r, int to, int from);
+/* The bytes that are summed are those of dtype `from`, or, with `made`, those of dtype `to`. False: there is no loop
+ * for this cast, and nothing was done. */
+bool sum_rows_copy(const struct sum_rows *r, int to, int from, bool made);
 
 /* For sum.c and the kernels. */
 extern const uint32_t sum_keys[SUM_WORDS];

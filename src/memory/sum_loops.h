@@ -71,7 +71,10 @@ static uint64_t sum_block(const void *bytes)
 
 static inline uint64_t sum_copied(unsigned char *dst, const unsigned char *src)
 {
-    memcpy(dst, src, SUM_BLOCK);
+    if ((uintptr_t)dst % 64)
+        memcpy(dst, src, SUM_BLOCK);
+    else
+        memory_stream(dst, src, SUM_BLOCK);
     return sum_block(src);
 }
 #endif
@@ -85,50 +88,67 @@ static uint64_t sum_blocks(const void *bytes, uint64_t block, size_t n)
     return sum;
 }
 
-/* The same for a block of f32 that becomes bf16. */
-static inline uint64_t sum_cast(unsigned char *dst, const unsigned char *src)
+static inline __attribute__((always_inline)) void sum_narrow(unsigned char *dst, const unsigned char *src, size_t n)
 {
 #ifdef WIDE
     RAW_UNROLL
-    for (int i = 0; i < SUM_WORDS; i += STEP)
+    for (size_t i = 0; i < n; i += STEP)
         if (!f32_try_bf16(dst + 2 * i, src + 4 * i))
             f32_as_bf16(dst + 2 * i, src + 4 * i);
 #else
-    f32_to_bf16(dst, 0, src, 0, SUM_WORDS, 1);
+    f32_to_bf16(dst, 0, src, 0, n, 1);
 #endif
+}
+
+/* The same for a block of f32 that becomes bf16. */
+static inline uint64_t sum_cast(unsigned char *dst, const unsigned char *src)
+{
+    sum_narrow(dst, src, SUM_WORDS);
     return sum_block(src);
 }
 
+/* The same for f32 that become a block of bf16, of which the sum is. */
+static inline uint64_t sum_made(unsigned char *dst, const unsigned char *src)
+{
+    _Alignas(64) unsigned char block[SUM_BLOCK];
+    sum_narrow(block, src, 2 * SUM_WORDS);
+    return sum_copied(dst, block);
+}
+
 /* SUM_SIDE rows are walked side by side, a block of each at a time, and what comes next of all of them is prefetched:
- * the hardware would read on behind the end of each row. There may be no memory at that address. A block in dst is
- * shorter than one in src by the factor `narrow`. */
+ * the hardware would read on behind the end of each row. There may be no memory at that address. Rows have the step
+ * `step` where they are summed. Beside a block, src has `wide` times as many bytes, or dst fewer by the factor
+ * `narrow`. */
 #define SUM_SIDE 8
-#define SUM_ROWS(name, step, narrow, level)                                                                        \
-    static void name(struct sum_rows r)                                                                            \
-    {                                                                                                              \
-        const uint64_t mask = (UINT64_C(1) << r.shift) - 1;                                                        \
-        uint64_t now = r.at >> r.shift, sum = 0; /* stores between those of the rows would end their streaming */  \
-        for (int64_t i = 0; i < r.n; i += SUM_SIDE) {                                                              \
-            const int64_t end = r.n - i < SUM_SIDE ? r.n : i + SUM_SIDE;                                           \
-            for (size_t b = 0; b < r.unit; b += SUM_BLOCK)                                                         \
-                for (int64_t k = i; k < end; k++) {                                                                \
-                    const unsigned char *s = r.src + k * r.sstep + b;                                              \
-                    const uint64_t at = r.at + (uint64_t)(k * r.sstep) + b;                                        \
-                    const uintptr_t next =                                                                         \
-                        (uintptr_t)s + (b + SUM_BLOCK < r.unit ? SUM_BLOCK : (uintptr_t)(SUM_SIDE * r.sstep) - b); \
-                    for (int line = 0; line < SUM_BLOCK; line += 64)                                               \
-                        __builtin_prefetch((const void *)(next + (uintptr_t)line), 0, level);                      \
-                    if (at >> r.shift != now) {                                                                    \
-                        r.sums[now] += sum;                                                                        \
-                        now = at >> r.shift;                                                                       \
-                        sum = 0;                                                                                   \
-                    }                                                                                              \
-                    sum += step(r.dst + k * r.dstep + b / (narrow), s) * sum_factor((at & mask) / SUM_BLOCK);      \
-                }                                                                                                  \
-        }                                                                                                          \
-        r.sums[now] += sum;                                                                                        \
+#define SUM_ROWS(name, block, step, wide, narrow, level)                                                              \
+    static void name(struct sum_rows r)                                                                               \
+    {                                                                                                                 \
+        const uint64_t mask = (UINT64_C(1) << r.shift) - 1;                                                           \
+        uint64_t now = r.at >> r.shift, sum = 0; /* stores between those of the rows would end their streaming */     \
+        for (int64_t i = 0; i < r.n; i += SUM_SIDE) {                                                                 \
+            const int64_t end = r.n - i < SUM_SIDE ? r.n : i + SUM_SIDE;                                              \
+            for (size_t b = 0; b < r.unit; b += SUM_BLOCK)                                                            \
+                for (int64_t k = i; k < end; k++) {                                                                   \
+                    const unsigned char *s = r.src + k * r.sstep + b * (wide);                                        \
+                    const uint64_t at = r.at + (uint64_t)(k * (step)) + b;                                            \
+                    const uintptr_t next =                                                                            \
+                        (uintptr_t)s +                                                                                \
+                        (b + SUM_BLOCK < r.unit ? SUM_BLOCK * (wide) : (uintptr_t)(SUM_SIDE * r.sstep) - b * (wide)); \
+                    for (int line = 0; line < SUM_BLOCK * (wide); line += 64)                                         \
+                        __builtin_prefetch((const void *)(next + (uintptr_t)line), 0, level);                         \
+                    if (at >> r.shift != now) {                                                                       \
+                        r.sums[now] += sum;                                                                           \
+                        now = at >> r.shift;                                                                          \
+                        sum = 0;                                                                                      \
+                    }                                                                                                 \
+                    sum += block(r.dst + k * r.dstep + b / (narrow), s) * sum_factor((at & mask) / SUM_BLOCK);        \
+                }                                                                                                     \
+        }                                                                                                             \
+        r.sums[now] += sum;                                                                                           \
+        memory_streamed();                                                                                            \
     }
-SUM_ROWS(sum_rows, sum_copied, 1, 2)
-SUM_ROWS(sum_rows_bf16, sum_cast, 2, 3)
+SUM_ROWS(sum_rows, sum_copied, r.sstep, 1, 1, 2)
+SUM_ROWS(sum_rows_bf16, sum_cast, r.sstep, 1, 2, 3)
+SUM_ROWS(sum_rows_made, sum_made, r.dstep, 2, 1, 2)
 #undef SUM_ROWS
 #undef SUM_SIDE

@@ -147,30 +147,36 @@ static void large_tiles_sum_as_their_messages(void **state)
             }
 }
 
-/* Rows that are copied and summed at once: the sums are those of their bytes, message by message. */
+/* Rows that are copied and summed at once: the sums are those of their bytes, message by message; or, if what is made
+ * is summed, of the bytes that are written. */
 static void rows_are_copied_and_summed(void **state)
 {
     (void)state;
     enum { SHIFT = 11, ARRAY = 64 * SUM_BLOCK };
-    for (int round = 0; round < 200; round++) {
-        unsigned char *from = noise(ARRAY), *to = calloc(2, ARRAY);
+    for (int round = 0; round < 300; round++) {
+        unsigned char *from = noise(2 * ARRAY + 1), *to = aligned_alloc(64, 2 * ARRAY);
         uint64_t sums[(ARRAY >> SHIFT) + 1] = {0}, want[(ARRAY >> SHIFT) + 1] = {0};
-        int64_t unit = (1 + nests_below(4)) * SUM_BLOCK, sstep = unit + nests_below(3) * SUM_BLOCK,
-                dstep = unit + 2 * nests_below(3), first = nests_below(4) * SUM_BLOCK,
-                most = (ARRAY - first - unit) / sstep + 1, n = 1 + nests_below(most);
-        const bool casts = round % 2;
+        const bool casts = round % 3, made = round % 3 == 2;
         const int from_dtype = casts ? WEFT_F32 : WEFT_U8, to_dtype = casts ? WEFT_BF16 : WEFT_U8;
+        int64_t unit = (1 + nests_below(4)) * SUM_BLOCK, sumstep = unit + nests_below(3) * SUM_BLOCK,
+                first = nests_below(4) * SUM_BLOCK, most = (ARRAY - first - unit) / sumstep + 1,
+                n = 1 + nests_below(most), in = made ? 2 * unit : unit, out = casts && !made ? unit / 2 : unit;
+        int64_t sstep = made ? in + 2 * nests_below(3) : sumstep, dstep = made ? sumstep : out + 32 * nests_below(3);
+        const unsigned char *src = from + (made ? nests_below(2) : first); /* any address, if it is not the array */
+        unsigned char *dst = to + 2 * nests_below(2);                      /* of a line or not */
         assert_non_null(to);
-        assert_true(sum_rows_copy(
-            &(struct sum_rows){to, from + first, dstep, sstep, n, (size_t)unit, (uint64_t)first, SHIFT, sums}, to_dtype,
-            from_dtype));
+        assert_true(
+            sum_rows_copy(&(struct sum_rows){dst, src, dstep, sstep, n, (size_t)unit, (uint64_t)first, SHIFT, sums},
+                          to_dtype, from_dtype, made));
         for (int64_t i = 0; i < n; i++) {
-            unsigned char row[4 * SUM_BLOCK];
-            memory_cast(row, to_dtype, from + first + i * sstep, from_dtype,
-                        (size_t)unit / weft_dtype_size(from_dtype));
-            assert_memory_equal(to + i * dstep, row, (size_t)unit / (casts ? 2 : 1));
-            for (int64_t p = first + i * sstep; p < first + i * sstep + unit; p += SUM_BLOCK)
-                want[p >> SHIFT] += sum_bytes((uint64_t)p % (1 << SHIFT), from + p, SUM_BLOCK);
+            unsigned char row[8 * SUM_BLOCK];
+            memory_cast(row, to_dtype, src + i * sstep, from_dtype, (size_t)in / weft_dtype_size(from_dtype));
+            assert_memory_equal(dst + i * dstep, row, (size_t)out);
+            const unsigned char *summed = made ? row : src + i * sstep;
+            for (int64_t k = 0; k < unit; k += SUM_BLOCK) {
+                int64_t p = first + i * sumstep + k;
+                want[p >> SHIFT] += sum_bytes((uint64_t)p % (1 << SHIFT), summed + k, SUM_BLOCK);
+            }
         }
         assert_memory_equal(sums, want, sizeof want);
         free(from);
