@@ -164,15 +164,29 @@ static void next_frame(const struct frame_end *e, uint64_t *number, unsigned cha
     ++*number;
 }
 
-size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame)
+size_t frame_seal_parts(struct frame_end *e, const unsigned char *head, size_t nhead, const unsigned char *message,
+                        size_t n, unsigned char *frame)
 {
-    unsigned char nonce[SODIUM_NONCE];
-    uint32_t length = (uint32_t)(n + SODIUM_TAG);
+    unsigned char nonce[SODIUM_NONCE], *out = frame + FRAME_LENGTH;
+    uint32_t length = (uint32_t)(nhead + n + SODIUM_TAG);
     memcpy(frame, &length, FRAME_LENGTH);
     next_frame(e, &e->sent, e->sends, nonce);
-    sodium_seal *seal = e->aes ? openssl_seal_aes : e->sodium->seal;
-    bool sealed = !seal(frame + FRAME_LENGTH, NULL, message, n, frame, FRAME_LENGTH, NULL, nonce, e->sends);
-    return sealed ? FRAME_LENGTH + length : 0;
+    if (e->aes)
+        return openssl_seal_aes(out, head, nhead, message, n, frame, FRAME_LENGTH, nonce, e->sends)
+                   ? FRAME_LENGTH + length
+                   : 0;
+    if (nhead) {
+        memmove(out + nhead, message, n);
+        memcpy(out, head, nhead);
+        message = out;
+    }
+    e->sodium->seal(out, NULL, message, nhead + n, frame, FRAME_LENGTH, NULL, nonce, e->sends);
+    return FRAME_LENGTH + length;
+}
+
+size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame)
+{
+    return frame_seal_parts(e, NULL, 0, message, n, frame);
 }
 
 size_t frame_length(const unsigned char length[FRAME_LENGTH])
@@ -182,12 +196,27 @@ size_t frame_length(const unsigned char length[FRAME_LENGTH])
     return n >= FRAME_HEAD + SODIUM_TAG && n <= FRAME_FRAME_MAX ? n : 0;
 }
 
-bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n)
+bool frame_open_parts(struct frame_end *e, unsigned char *sealed, size_t n, unsigned char *head, size_t nhead,
+                      unsigned char *to)
 {
     unsigned char nonce[SODIUM_NONCE], length[FRAME_LENGTH];
     uint32_t n32 = (uint32_t)n;
     memcpy(length, &n32, sizeof n32);
     next_frame(e, &e->taken, e->takes, nonce);
-    sodium_open *open = e->aes ? openssl_open_aes : e->sodium->open;
-    return n >= SODIUM_TAG && !open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes);
+    if (n < nhead + SODIUM_TAG)
+        return false;
+    if (e->aes)
+        return openssl_open_aes(head, nhead, to, sealed, n, length, sizeof length, nonce, e->takes);
+    if (e->sodium->open(sealed, NULL, NULL, sealed, n, length, sizeof length, nonce, e->takes))
+        return false;
+    if (nhead)
+        memcpy(head, sealed, nhead);
+    if (to != sealed + nhead)
+        memcpy(to, sealed + nhead, n - nhead - SODIUM_TAG);
+    return true;
+}
+
+bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n)
+{
+    return frame_open_parts(e, sealed, n, NULL, 0, sealed);
 }

@@ -141,9 +141,15 @@ void frame_forget(struct frame_end *e); /* wipes the keys */
 /* Writes the frame of a message, n + FRAME_LENGTH + SODIUM_TAG bytes, and returns their number. With AES it is 0 if
  * there was no memory: the connection is over. */
 size_t frame_seal(struct frame_end *e, const unsigned char *message, size_t n, unsigned char *frame);
+/* The same for `nhead` bytes and then `n` bytes. The latter may be where they will be in the frame. */
+size_t frame_seal_parts(struct frame_end *e, const unsigned char *head, size_t nhead, const unsigned char *message,
+                        size_t n, unsigned char *frame);
 /* How many bytes follow this length; 0: no frame has it. */
 size_t frame_length(const unsigned char length[FRAME_LENGTH]);
 /* Opens the `n` bytes after a length, in place: the message has n - SODIUM_TAG bytes. False: they are not the next
  * frame that the other end has sealed. */
 bool frame_open(struct frame_end *e, unsigned char *sealed, size_t n);
+/* The same with the first `nhead` bytes of the message in `head`, and the others in `to`. */
+bool frame_open_parts(struct frame_end *e, unsigned char *sealed, size_t n, unsigned char *head, size_t nhead,
+                      unsigned char *to);
 #endif

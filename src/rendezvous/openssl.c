@@ -102,34 +102,36 @@ static struct evp_ctx *prepare(const struct evp_cipher *cipher, unsigned long lo
     return NULL;
 }
 
-static bool seal_by(struct evp_ctx *x, unsigned char *c, unsigned long long *clen, const unsigned char *m,
-                    unsigned long long mlen)
+/* `nhead` bytes of `head`, if there are some, and then `n` of `m`. */
+static bool seal_by(struct evp_ctx *x, unsigned char *c, const unsigned char *head, size_t nhead,
+                    const unsigned char *m, size_t n)
 {
-    int n;
-    bool done = x && evp.update(x, c, &n, m, (int)mlen) == 1 && evp.final(x, c + n, &n) == 1 &&
-                evp.ctrl(x, GET_TAG, SODIUM_TAG, c + mlen) == 1;
+    int done = 0;
+    bool sealed = x && (!nhead || evp.update(x, c, &done, head, (int)nhead) == 1) &&
+                  evp.update(x, c + nhead, &done, m, (int)n) == 1 && evp.final(x, c + nhead + n, &done) == 1 &&
+                  evp.ctrl(x, GET_TAG, SODIUM_TAG, c + nhead + n) == 1;
     if (x)
         evp.end(x);
-    if (clen)
-        *clen = done ? mlen + SODIUM_TAG : 0;
-    return done;
+    return sealed;
 }
 
-static int open_by(struct evp_ctx *x, unsigned char *m, unsigned long long *mlen, const unsigned char *c,
-                   unsigned long long clen)
+/* n: all bytes without the tag. */
+static bool open_by(struct evp_ctx *x, unsigned char *head, size_t nhead, unsigned char *m, const unsigned char *c,
+                    size_t n)
 {
     unsigned char tag[SODIUM_TAG];
-    int n;
-    unsigned long long bytes = clen - SODIUM_TAG;
-    memcpy(tag, c + bytes, sizeof tag);
-    bool done = evp.ctrl(x, SET_TAG, SODIUM_TAG, tag) == 1 && evp.update(x, m, &n, c, (int)bytes) == 1 &&
-                evp.final(x, m + n, &n) == 1;
+    int done;
+    memcpy(tag, c + n, sizeof tag);
+    bool opened = evp.ctrl(x, SET_TAG, SODIUM_TAG, tag) == 1 &&
+                  (!nhead || evp.update(x, head, &done, c, (int)nhead) == 1) &&
+                  evp.update(x, m, &done, c + nhead, (int)(n - nhead)) == 1 && evp.final(x, m + n - nhead, &done) == 1;
     evp.end(x);
-    if (!done)
-        slow.wipe(m, (size_t)bytes); /* as libsodium does: nobody sees bytes that are not proved */
-    if (mlen)
-        *mlen = done ? bytes : 0;
-    return done ? 0 : -1;
+    if (!opened) { /* as libsodium does: nobody sees bytes that are not proved */
+        slow.wipe(m, n - nhead);
+        if (nhead)
+            slow.wipe(head, nhead);
+    }
+    return opened;
 }
 
 static int seal_chacha(unsigned char *c, unsigned long long *clen, const unsigned char *m, unsigned long long mlen,
@@ -137,8 +139,11 @@ static int seal_chacha(unsigned char *c, unsigned long long *clen, const unsigne
                        const unsigned char *nonce, const unsigned char *key)
 {
     if (mlen >= LONG && openssl_usable() &&
-        seal_by(prepare(chacha, mlen, key, nonce, ad, adlen, true), c, clen, m, mlen))
+        seal_by(prepare(chacha, mlen, key, nonce, ad, adlen, true), c, NULL, 0, m, (size_t)mlen)) {
+        if (clen)
+            *clen = mlen + SODIUM_TAG;
         return 0;
+    }
     return slow.seal(c, clen, m, mlen, ad, adlen, nothing, nonce, key); /* libsodium does not fail */
 }
 
@@ -147,24 +152,25 @@ static int open_chacha(unsigned char *m, unsigned long long *mlen, unsigned char
                        const unsigned char *nonce, const unsigned char *key)
 {
     struct evp_ctx *x = clen >= LONG && openssl_usable() ? prepare(chacha, clen, key, nonce, ad, adlen, false) : NULL;
-    return x ? open_by(x, m, mlen, c, clen) : slow.open(m, mlen, nothing, c, clen, ad, adlen, nonce, key);
+    if (!x)
+        return slow.open(m, mlen, nothing, c, clen, ad, adlen, nonce, key);
+    bool opened = open_by(x, NULL, 0, m, c, (size_t)clen - SODIUM_TAG);
+    if (mlen)
+        *mlen = opened ? clen - SODIUM_TAG : 0;
+    return opened ? 0 : -1;
 }
 
-int openssl_seal_aes(unsigned char *c, unsigned long long *clen, const unsigned char *m, unsigned long long mlen,
-                     const unsigned char *ad, unsigned long long adlen, const unsigned char *nothing,
-                     const unsigned char *nonce, const unsigned char *key)
+bool openssl_seal_aes(unsigned char *c, const unsigned char *head, size_t nhead, const unsigned char *m, size_t n,
+                      const unsigned char *ad, size_t adlen, const unsigned char *nonce, const unsigned char *key)
 {
-    (void)nothing;
-    return seal_by(prepare(aes, mlen, key, nonce, ad, adlen, true), c, clen, m, mlen) ? 0 : -1;
+    return seal_by(prepare(aes, nhead + n, key, nonce, ad, adlen, true), c, head, nhead, m, n);
 }
 
-int openssl_open_aes(unsigned char *m, unsigned long long *mlen, unsigned char *nothing, const unsigned char *c,
-                     unsigned long long clen, const unsigned char *ad, unsigned long long adlen,
-                     const unsigned char *nonce, const unsigned char *key)
+bool openssl_open_aes(unsigned char *head, size_t nhead, unsigned char *m, const unsigned char *c, size_t clen,
+                      const unsigned char *ad, size_t adlen, const unsigned char *nonce, const unsigned char *key)
 {
-    (void)nothing;
-    struct evp_ctx *x = clen >= SODIUM_TAG ? prepare(aes, clen, key, nonce, ad, adlen, false) : NULL;
-    return x ? open_by(x, m, mlen, c, clen) : -1;
+    struct evp_ctx *x = clen >= nhead + SODIUM_TAG ? prepare(aes, clen, key, nonce, ad, adlen, false) : NULL;
+    return x && open_by(x, head, nhead, m, c, clen - SODIUM_TAG);
 }
 
 void openssl_use(struct sodium *s)

@@ -19,7 +19,11 @@ void openssl_use(struct sodium *s);
 bool openssl_usable(void);
 /* Is there AES-256-GCM, and a processor that makes it fast? From any thread. */
 bool openssl_has_aes(void);
-/* Only where openssl_has_aes, and after openssl_use. They also fail if there is no memory. */
-sodium_seal openssl_seal_aes;
-sodium_open openssl_open_aes;
+/* Only where openssl_has_aes, and after openssl_use. The message is `nhead` bytes of `head` and the bytes of `m` behind
+ * them: m, which may be where c has these bytes, need not be copied to join them. Sealed bytes are n + nhead +
+ * SODIUM_TAG. False: they are not what was sealed, and nothing of them is left; or there is no memory. */
+bool openssl_seal_aes(unsigned char *c, const unsigned char *head, size_t nhead, const unsigned char *m, size_t n,
+                      const unsigned char *ad, size_t adlen, const unsigned char *nonce, const unsigned char *key);
+bool openssl_open_aes(unsigned char *head, size_t nhead, unsigned char *m, const unsigned char *c, size_t clen,
+                      const unsigned char *ad, size_t adlen, const unsigned char *nonce, const unsigned char *key);
 #endif

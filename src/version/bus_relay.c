@@ -515,10 +515,12 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
             bool based = m->flags & PART_LINK_BASE && r->base.epoch == m->epoch && r->base.step == m->base;
             struct part_blocks_from from = {r->schema, &p->places, .data = p->file.data,
                                             .deltas = based ? p->deltas : NULL};
+            int64_t round = r->round;
             r->busy++; /* the memory stays as it is */
             pthread_mutex_unlock(&r->lock);
-            out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
+            out->payload = part_blocks_pack(&from, m, list, &n, &out->size, &out->runs);
             out->n = n;
+            out->round = round;
             pthread_mutex_lock(&r->lock);
             leave_memory(r);
         }
@@ -529,6 +531,24 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
     pthread_mutex_unlock(&r->lock);
     free(list);
     return n && !out->payload ? WEFT_ENOMEM : 0;
+}
+
+static bool hold_memory(void *owner, int64_t round)
+{
+    struct bus_relay *r = owner;
+    pthread_mutex_lock(&r->lock);
+    bool same = r->round == round && !r->stops;
+    r->busy += same;
+    pthread_mutex_unlock(&r->lock);
+    return same;
+}
+
+static void drop_memory(void *owner)
+{
+    struct bus_relay *r = owner;
+    pthread_mutex_lock(&r->lock);
+    leave_memory(r);
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- blocks that come ---- */
@@ -632,6 +652,8 @@ static int start(weft_bus *b, const char *set, bool delta, struct bus_relay **ou
     r->source.owner = r;
     r->source.part = give_part;
     r->source.take = take_blocks;
+    r->source.hold = hold_memory;
+    r->source.drop = drop_memory;
     r->source.await = await_blocks;
     r->source.release = release;
     part_server_add(b->server, &r->source);

@@ -30,6 +30,8 @@ struct worker {
     int64_t round;
     VEC(struct line *) lines;
     size_t turn, lost; /* which peer is asked next; which bad one is told next */
+    size_t dry;        /* replies without blocks, one after the other */
+    struct part_client_blocks blocks;
 };
 
 /* One TAKE: what is asked, copied from the relay, which may change meanwhile. */
@@ -100,14 +102,16 @@ static uint64_t choose_lost(struct worker *w)
     return 0;
 }
 
-/* The peer to ask: one from which this relay takes nothing now, in turn. */
+/* The peer to ask: one from which this relay takes nothing now, in turn. After a reply without blocks it is the next
+ * one, whatever is taken from it: where there are as many peers as threads, and each thread waits at one, the peer that
+ * a thread has just asked would otherwise always be the only one that is free. */
 static struct bus_relay_peer *choose_peer(struct worker *w)
 {
     struct bus_relay *r = w->relay;
     struct bus_relay_peer *best = NULL;
     for (size_t i = 0; i < r->peers.n; i++) {
         struct bus_relay_peer *p = r->peers.v[(w->turn + i) % r->peers.n];
-        if (!p->bad && (!best || p->busy < best->busy))
+        if (!p->bad && (!best || (!w->dry && p->busy < best->busy)))
             best = p;
     }
     w->turn++;
@@ -228,10 +232,10 @@ static int wrong_block(const struct worker *w, const struct order *o, const stru
 }
 
 /* Stores the blocks of a reply. */
-static int store(struct worker *w, const struct order *o, const struct line *line, const unsigned char *payload,
-                 size_t size, size_t n)
+static int store(struct worker *w, const struct order *o, const struct line *line)
 {
-    size_t at = n * sizeof(struct part_link_block);
+    const unsigned char *payload = w->blocks.payload;
+    size_t size = w->blocks.size, n = w->blocks.n, at = n * sizeof(struct part_link_block);
     for (size_t i = 0; i < n; i++) {
         struct part_link_block head;
         memcpy(&head, payload + i * sizeof head, sizeof head);
@@ -251,8 +255,6 @@ static int take(struct worker *w, struct order *o, size_t *n)
 {
     struct bus_relay *r = w->relay;
     struct line *line = NULL;
-    unsigned char *payload;
-    size_t size;
     int64_t began = deadline_now(), until = deadline_in(r->bus->keeper.lease_ns);
     int err = connect_line(w, &o->slot, until, &line);
     if (err)
@@ -260,11 +262,11 @@ static int take(struct worker *w, struct order *o, size_t *n)
     if (!watch_line(w, line->client.link.fd))
         err = error_set(WEFT_EPEER, "the relay ends");
     if (!err)
-        err = part_client_take(&line->client, &o->of, &o->m, o->wanted, until, &payload, &size, n);
+        err = part_client_take(&line->client, &o->of, &o->m, o->wanted, until, &w->blocks);
     watch_line(w, -1);
     if (!err) {
-        err = store(w, o, line, payload, size, *n);
-        free(payload);
+        *n = w->blocks.n;
+        err = store(w, o, line);
         pthread_mutex_lock(&r->lock);
         r->slowest = max64(r->slowest, *n ? deadline_now() - began : 0);
         if (*n && !(o->m.flags & PART_LINK_INSIST))
@@ -326,13 +328,12 @@ static void give_up(struct worker *w)
 static void work(struct worker *w)
 {
     struct bus_relay *r = w->relay;
-    size_t dry = 0; /* replies without blocks, one after the other */
     for (;;) {
         struct order o;
         size_t n = 0;
         pthread_mutex_lock(&r->lock);
         int next = next_order(w, &o);
-        if (next > 0 && dry > r->peers.n)
+        if (next > 0 && w->dry > r->peers.n)
             o.m.flags |= PART_LINK_WAIT;
         if (next < 0) /* with the lock still held, so that a reader that wants more sees that it must start another */
             return;
@@ -344,7 +345,7 @@ static void work(struct worker *w)
         }
         pthread_mutex_unlock(&r->lock);
         int err = next ? take(w, &o, &n) : 0;
-        dry = n ? 0 : dry + 1;
+        w->dry = n ? 0 : w->dry + 1;
         if (o.peer) {
             pthread_mutex_lock(&r->lock);
             o.peer->busy--;
@@ -375,6 +376,7 @@ static void *run(void *arg)
     while (w->lines.n)
         drop_line(w, w->lines.v[w->lines.n - 1]);
     free(w->lines.v);
+    free(w->blocks.payload);
     free(w);
     pthread_mutex_lock(&r->lock); /* the relay's end waits until the connections are closed */
     r->workers--;

@@ -93,10 +93,39 @@ static size_t pack_one(const struct part_blocks_from *f, size_t b, unsigned char
     return n;
 }
 
+/* The heads of whole blocks, and where these are. */
+static unsigned char *list_whole(const struct part_blocks_from *f, size_t most, const uint32_t *list, size_t *n,
+                                 size_t *size, struct part_blocks_runs *runs)
+{
+    size_t fits = 0, heads = *n * sizeof(struct part_link_block);
+    unsigned char *out = malloc(heads + *n * sizeof *runs->v + 1);
+    if (!out)
+        return NULL;
+    *runs = (struct part_blocks_runs){.v = (struct part_blocks_run *)(void *)(out + heads)};
+    for (; fits < *n && runs->bytes < most; fits++) {
+        int64_t at, bytes;
+        schema_block(f->places, list[fits], &at, &bytes);
+        struct part_link_block head = {list[fits], (uint32_t)bytes};
+        memcpy(out + fits * sizeof head, &head, sizeof head);
+        struct part_blocks_run *last = runs->n ? &runs->v[runs->n - 1] : NULL;
+        if (last && last->at + last->bytes == f->data + at)
+            last->bytes += (size_t)bytes;
+        else
+            runs->v[runs->n++] = (struct part_blocks_run){f->data + at, (size_t)bytes};
+        runs->bytes += (size_t)bytes;
+    }
+    *n = fits;
+    *size = fits * sizeof(struct part_link_block);
+    return out;
+}
+
 unsigned char *part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
-                                const uint32_t *list, size_t *n, size_t *size)
+                                const uint32_t *list, size_t *n, size_t *size, struct part_blocks_runs *runs)
 {
     size_t most = (size_t)most_of(m), used = 0, fits = 0, heads = *n * sizeof(struct part_link_block);
+    if (f->data && !f->base && !f->deltas)
+        return list_whole(f, most, list, n, size, runs);
+    *runs = (struct part_blocks_runs){0};
     unsigned char *out = malloc(heads + most + (size_t)(2 * SCHEMA_BLOCK)); /* the last one may be a long delta */
     if (!out)
         return NULL;

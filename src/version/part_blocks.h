@@ -33,6 +33,15 @@ struct part_blocks_delta {
     uint32_t bytes;
 };
 
+/* Where bytes of a reply lie. */
+struct part_blocks_runs {
+    struct part_blocks_run {
+        const unsigned char *at;
+        size_t bytes;
+    } * v;           /* in the reply's memory */
+    size_t n, bytes; /* bytes: of all of them */
+};
+
 /* What the blocks of a reply are made of. */
 struct part_blocks_from {
     const struct schema *schema;
@@ -55,7 +64,9 @@ size_t part_blocks_choose(struct part_blocks_given *g, const struct schema_part 
 /* Blocks that were chosen and are not given. */
 void part_blocks_return(struct part_blocks_given *g, const uint32_t *list, size_t n);
 void part_blocks_forget(struct part_blocks_given *g, size_t blocks); /* nobody was given any of them */
-/* The reply's blocks: heads and bytes, in memory that the caller frees. *n becomes how many fit. NULL: no memory. */
+/* The reply's blocks: heads and bytes, in memory that the caller frees. *n becomes how many fit, *size the bytes there.
+ * If blocks of `data` are given whole, only their heads are there, and *runs says where their bytes are. NULL: no
+ * memory. */
 unsigned char *part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
-                                const uint32_t *list, size_t *n, size_t *size);
+                                const uint32_t *list, size_t *n, size_t *size, struct part_blocks_runs *runs);
 #endif

@@ -162,19 +162,13 @@ static int take(struct part_client *c, unsigned char *to, int64_t n, int64_t unt
 {
     *torn = false;
     for (int64_t at = 0; at < n;) {
-        const unsigned char *in;
         size_t have;
-        int why = part_link_receive(&c->link, &in, &have, turn(c, until));
-        if (!why && (have < PART_LINK_HEAD || (int64_t)(have - PART_LINK_HEAD) > n - at || in[0] > 1 ||
-                     (have == PART_LINK_HEAD && !in[0])))
-            why = EPROTO;
+        int why = part_link_receive_data(&c->link, torn, to + at, (size_t)(n - at), &have, turn(c, until));
         if (why)
             return failed(c, why);
-        *torn = in[0];
         if (*torn)
             return 0;
-        memcpy(to + at, in + PART_LINK_HEAD, have - PART_LINK_HEAD);
-        at += (int64_t)(have - PART_LINK_HEAD);
+        at += (int64_t)have;
     }
     return 0;
 }
@@ -271,7 +265,7 @@ int part_client_read(struct part_client *c, const struct part_client_of *of, int
 #define PAYLOAD_MAX (2 * PART_LINK_MOST) /* heads and bytes */
 
 int part_client_take(struct part_client *c, const struct part_client_of *of, struct part_link_message *m,
-                     const unsigned char *wanted, int64_t until, unsigned char **payload, size_t *size, size_t *n)
+                     const unsigned char *wanted, int64_t until, struct part_client_blocks *out)
 {
     struct part_link_message full = message(c, PART_LINK_TAKE, of), r;
     bool torn;
@@ -288,16 +282,17 @@ int part_client_take(struct part_client *c, const struct part_client_of *of, str
         err = failed(c, EPROTO);
     if (err)
         return err;
-    *payload = malloc((size_t)r.bytes + 1);
-    if (!*payload)
-        return error_nomem();
-    err = take(c, *payload, r.bytes, until, &torn);
-    if (!err && torn)
-        err = failed(c, ECONNRESET);
-    if (err)
-        free(*payload);
-    *size = (size_t)r.bytes;
-    *n = (size_t)r.count;
+    if (out->room < (size_t)r.bytes) {
+        free(out->payload);
+        out->payload = malloc(PAYLOAD_MAX);
+        out->room = out->payload ? PAYLOAD_MAX : 0;
+        if (!out->payload)
+            return error_nomem();
+    }
+    err = take(c, out->payload, r.bytes, until, &torn);
+    bool whole = !err && r.bytes && !torn;
+    out->size = whole ? (size_t)r.bytes : 0;
+    out->n = whole ? (size_t)r.count : 0;
     return err;
 }
 

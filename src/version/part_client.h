@@ -37,10 +37,14 @@ int part_client_part(struct part_client *c, const struct part_client_of *of, uns
 /* Bytes [at, at + n) of a part. *torn: its memory was reused meanwhile. */
 int part_client_read(struct part_client *c, const struct part_client_of *of, int64_t at, int64_t n, void *to,
                      int64_t until, bool *torn);
-/* TAKE of part_link.h: *m has at, count, most, who, flags and base. *payload becomes the reply's heads and bytes, in
- * memory that the caller frees; *n: blocks. */
+/* TAKE of part_link.h: *m has at, count, most, who, flags and base. *out becomes the reply: none if its blocks were
+ * torn. */
+struct part_client_blocks {
+    unsigned char *payload; /* heads and bytes, in memory of which the caller has none at first, and frees it at last */
+    size_t room, size, n;   /* n: blocks */
+};
 int part_client_take(struct part_client *c, const struct part_client_of *of, struct part_link_message *m,
-                     const unsigned char *wanted, int64_t until, unsigned char **payload, size_t *size, size_t *n);
+                     const unsigned char *wanted, int64_t until, struct part_client_blocks *out);
 /* KEEP of part_link.h: the agent has the part. */
 int part_client_keep(struct part_client *c, const struct part_client_of *of, int64_t until);
 /* AWAIT of part_link.h. flags: PART_LINK_WAIT, PART_LINK_WRONG. */

@@ -44,16 +44,71 @@ int part_link_send(struct part_link *l, const void *message, size_t n, int64_t u
     return dial_send(l->fd, l->frame, FRAME_LENGTH + n, until);
 }
 
-int part_link_receive(struct part_link *l, const unsigned char **message, size_t *n, int64_t until)
+unsigned char *part_link_room(struct part_link *l)
+{
+    return l->frame + FRAME_LENGTH + PART_LINK_HEAD;
+}
+
+size_t part_link_seal(struct part_link *l, bool torn, const unsigned char *bytes, size_t n)
+{
+    unsigned char head[PART_LINK_HEAD] = {torn};
+    if (l->sealed)
+        return frame_seal_parts(&l->end, head, sizeof head, bytes, n, l->frame);
+    uint32_t length = (uint32_t)(sizeof head + n);
+    memcpy(l->frame, &length, FRAME_LENGTH);
+    memcpy(l->frame + FRAME_LENGTH, head, sizeof head);
+    memmove(part_link_room(l), bytes, n);
+    return FRAME_LENGTH + length;
+}
+
+int part_link_send_sealed(struct part_link *l, size_t size, int64_t until)
+{
+    return size ? dial_send(l->fd, l->frame, size, until) : ENOMEM;
+}
+
+/* The bytes that follow the length of the next frame. */
+static int receive_length(struct part_link *l, size_t *bytes, int64_t until)
 {
     uint32_t length;
     int why = dial_receive(l->fd, l->buffer, FRAME_LENGTH, until);
     if (why)
         return why;
     memcpy(&length, l->buffer, FRAME_LENGTH);
-    size_t bytes = l->sealed ? frame_length(l->buffer) : length <= FRAME_MESSAGE_MAX ? length : 0;
-    if (!bytes)
+    *bytes = l->sealed ? frame_length(l->buffer) : length <= FRAME_MESSAGE_MAX ? length : 0;
+    return *bytes ? 0 : EPROTO;
+}
+
+int part_link_receive_data(struct part_link *l, bool *torn, unsigned char *to, size_t room, size_t *n, int64_t until)
+{
+    unsigned char head[PART_LINK_HEAD];
+    size_t bytes, rest = PART_LINK_HEAD + (l->sealed ? SODIUM_TAG : 0);
+    int why = receive_length(l, &bytes, until);
+    if (why)
+        return why;
+    if (bytes < rest || bytes - rest > room)
         return EPROTO;
+    *n = bytes - rest;
+    if (l->sealed) {
+        why = dial_receive(l->fd, l->buffer, bytes, until);
+        if (!why && !frame_open_parts(&l->end, l->buffer, bytes, head, sizeof head, to))
+            why = EPROTO;
+    } else {
+        why = dial_receive(l->fd, head, sizeof head, until);
+        if (!why)
+            why = dial_receive(l->fd, to, *n, until);
+    }
+    if (why)
+        return why;
+    *torn = head[0];
+    return head[0] > 1 || (!*torn && !*n) ? EPROTO : 0;
+}
+
+int part_link_receive(struct part_link *l, const unsigned char **message, size_t *n, int64_t until)
+{
+    size_t bytes;
+    int why = receive_length(l, &bytes, until);
+    if (why)
+        return why;
     why = dial_receive(l->fd, l->buffer + FRAME_LENGTH, bytes, until);
     if (!why && l->sealed && !frame_open(&l->end, l->buffer + FRAME_LENGTH, bytes))
         why = EPROTO;

@@ -38,8 +38,9 @@
 #include "rendezvous/frame.h"
 
 #define PART_LINK_MAGIC UINT32_C(0x32706277) /* "wbp2" */
-#define PART_LINK_CHUNK 98304
-#define PART_LINK_HEAD 16 /* a sealed frame has at least that many bytes */
+#define PART_LINK_CHUNK 131072               /* two blocks */
+#define PART_LINK_HEAD 16                    /* a sealed frame has at least that many bytes */
+_Static_assert(PART_LINK_HEAD + PART_LINK_CHUNK <= FRAME_MESSAGE_MAX, "a frame has room for them");
 
 #define PART_LINK_BLOCKS 524288             /* bits of a bitmap */
 #define PART_LINK_MOST (INT64_C(1) << 20)   /* bytes of the blocks of one reply */
@@ -96,6 +97,13 @@ void part_link_end(struct part_link *l);
  * the link. */
 int part_link_send(struct part_link *l, const void *message, size_t n, int64_t until);
 int part_link_receive(struct part_link *l, const unsigned char **message, size_t *n, int64_t until);
+/* One frame of data, at most PART_LINK_CHUNK bytes, without a copy: they are sealed from where they are, or in
+ * part_link_room, and are sent when the caller has seen that they were not torn meanwhile. 0: there is no memory. */
+unsigned char *part_link_room(struct part_link *l);
+size_t part_link_seal(struct part_link *l, bool torn, const unsigned char *bytes, size_t n);
+int part_link_send_sealed(struct part_link *l, size_t size, int64_t until);
+/* The other end of it: at most `room` bytes. Without *torn there is one at least. */
+int part_link_receive_data(struct part_link *l, bool *torn, unsigned char *to, size_t room, size_t *n, int64_t until);
 /* A file descriptor, over a socket of the system's own kind. */
 int part_link_send_file(struct part_link *l, int fd, int64_t until);
 int part_link_receive_file(struct part_link *l, int *fd, int64_t until);

@@ -28,6 +28,7 @@
 #define PROVE_NS (5 * SECOND) /* within which a stranger must have proved itself */
 #define IDLE_NS (60 * SECOND) /* within which a reader must ask for more */
 #define SEND_NS (30 * SECOND) /* within which a reader must take a frame */
+#define SHORT 16384           /* bytes of a run that are copied into a frame with others: a frame costs more */
 
 struct part_server {
     pthread_mutex_t lock;
@@ -110,28 +111,66 @@ static bool leaving(struct part_server *s, const struct part_server_source *p)
     return leaves;
 }
 
-/* Sends bytes in frames. With a snapshot: checks after each chunk is copied that it was not torn. bytes NULL: those
- * that the request asks for, by the source's copy. */
+/* Sends bytes in frames. With a snapshot: each chunk is copied, and then it is checked that it was not torn. bytes
+ * NULL: those that the request asks for, by the source's copy. */
 static int stream(struct part_server *s, struct part_server_source *p, struct part_link *l, const unsigned char *bytes,
                   int64_t n, const struct snapshot *snapshot, uint64_t generation, const struct part_link_message *m)
 {
     int why = 0;
-    unsigned char *chunk = calloc(1, PART_LINK_CHUNK + PART_LINK_HEAD);
-    if (!chunk)
-        return ENOMEM;
-    for (int64_t at = 0; at < n && !why;) {
-        int64_t take = min64(n - at, PART_LINK_CHUNK);
-        bool gone = !bytes && p->copy(p->owner, m, m->at + at, take, chunk + PART_LINK_HEAD);
-        if (bytes)
-            memcpy(chunk + PART_LINK_HEAD, bytes + at, (size_t)take);
-        chunk[0] = gone || (snapshot && !snapshot_still(snapshot, generation)) || leaving(s, p);
-        why = part_link_send(l, chunk, PART_LINK_HEAD + (chunk[0] ? 0 : (size_t)take), deadline_in(SEND_NS));
-        if (chunk[0])
-            break;
-        at += take;
+    bool torn = false;
+    for (int64_t at = 0, take; at < n && !why && !torn; at += take) {
+        unsigned char *room = part_link_room(l);
+        take = min64(n - at, PART_LINK_CHUNK);
+        torn = !bytes && p->copy(p->owner, m, m->at + at, take, room);
+        if (snapshot)
+            memcpy(room, bytes + at, (size_t)take);
+        torn = torn || (snapshot && !snapshot_still(snapshot, generation)) || leaving(s, p);
+        size_t size = part_link_seal(l, torn, bytes && !snapshot ? bytes + at : room, torn ? 0 : (size_t)take);
+        why = part_link_send_sealed(l, size, deadline_in(SEND_NS));
     }
-    free(chunk);
     return why;
+}
+
+/* Seals the next frame of the runs, and takes it off them. */
+static size_t seal_runs(struct part_link *l, struct part_blocks_runs *runs)
+{
+    unsigned char *room = part_link_room(l);
+    size_t n = 0;
+    for (; runs->n && runs->v->bytes < SHORT && runs->v->bytes <= PART_LINK_CHUNK - n; runs->v++, runs->n--) {
+        memcpy(room + n, runs->v->at, runs->v->bytes);
+        n += runs->v->bytes;
+    }
+    if (n)
+        return part_link_seal(l, false, room, n);
+    const unsigned char *at = runs->v->at;
+    n = (size_t)min64((int64_t)runs->v->bytes, PART_LINK_CHUNK);
+    runs->v->at += n;
+    runs->v->bytes -= n;
+    if (!runs->v->bytes) {
+        runs->v++;
+        runs->n--;
+    }
+    return part_link_seal(l, false, at, n);
+}
+
+/* The bytes of blocks that are read where they are. A frame that was torn while it was sealed is not sent: it has its
+ * number, and none can take its place. Then the connection ends. */
+static int stream_runs(struct part_server *s, const struct part_server_source *p, struct part_link *l,
+                       const struct part_server_blocks *b)
+{
+    for (struct part_blocks_runs runs = b->runs; runs.n;) {
+        if (leaving(s, p))
+            return ECONNRESET;
+        bool held = !p->hold || p->hold(p->owner, b->round);
+        size_t size = held ? seal_runs(l, &runs) : part_link_seal(l, true, part_link_room(l), 0);
+        bool torn = held && b->snapshot.data && !snapshot_still(&b->snapshot, b->generation);
+        if (held && p->drop)
+            p->drop(p->owner);
+        int why = torn ? ECONNRESET : part_link_send_sealed(l, size, deadline_in(SEND_NS));
+        if (why || !held)
+            return why;
+    }
+    return 0;
 }
 
 static int give_part(struct reader *r, struct part_server_source *p, struct part_link *l,
@@ -181,9 +220,12 @@ static int give_blocks(struct reader *r, struct part_server_source *p, struct pa
     int code = p->take(p->owner, m, wanted, &blocks);
     if (code)
         return refuse(r, l, code, false);
-    int why = reply(l, &(struct part_link_message){.bytes = (int64_t)blocks.size, .count = (int64_t)blocks.n});
+    int why = reply(l, &(struct part_link_message){.bytes = (int64_t)(blocks.size + blocks.runs.bytes),
+                                                   .count = (int64_t)blocks.n});
     if (!why)
         why = stream(r->server, p, l, blocks.payload, (int64_t)blocks.size, NULL, 0, NULL);
+    if (!why)
+        why = stream_runs(r->server, p, l, &blocks);
     free(blocks.payload);
     return why;
 }

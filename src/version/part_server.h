@@ -6,7 +6,7 @@
 #define WEFT_VERSION_PART_SERVER_H
 #include "base/list.h"
 #include "rendezvous/address.h"
-#include "version/part_link.h"
+#include "version/part_blocks.h"
 #include "version/snapshot.h"
 #include "weft/bus.h"
 
@@ -22,10 +22,16 @@ struct part_server_part {
     unsigned char *digests; /* a copy that the caller frees */
     size_t size;
 };
-/* Blocks for a reader of another host: memory that the caller frees. */
+/* Blocks for a reader of another host: memory that the caller frees, with the heads and with bytes. Bytes of the runs
+ * follow, which are read where they are, and are used up: each frame of them is sealed between `hold` and `drop` of the
+ * source, if it has these, and is sent if the snapshot has its generation still. */
 struct part_server_blocks {
     unsigned char *payload;
     size_t n, size;
+    struct part_blocks_runs runs;
+    struct snapshot snapshot; /* data NULL: what `hold` holds needs no generation */
+    uint64_t generation;
+    int64_t round; /* for `hold` */
 };
 
 /* What a publisher, the relay of a set, or an agent serves. It is in the list of its server until part_server_remove
@@ -47,6 +53,9 @@ struct part_server_source {
     int (*copy)(void *owner, const struct part_link_message *m, int64_t at, int64_t n, unsigned char *to);
     int (*take)(void *owner, const struct part_link_message *m, const unsigned char *wanted,
                 struct part_server_blocks *out);
+    /* Of a relay: may the memory that `take` found in this round be read? It stays as it is until `drop`. */
+    bool (*hold)(void *owner, int64_t round);
+    void (*drop)(void *owner);
     /* Of a relay, for readers of its host. After the first `part` with PART_LINK_FILE that succeeded, the reader holds
      * the version: `release` is called when its connection ends. */
     int (*await)(void *owner, const struct part_link_message *m, const unsigned char *wanted, int64_t *missing);

@@ -56,7 +56,7 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
     if (r == &p->lent) { /* its arrays are read with the lock held only */
         struct part_blocks_from from = {p->schema, &p->part, .arrays = p->arrays};
         size_t given = n;
-        out->payload = n ? part_blocks_pack(&from, m, list, &n, &out->size) : NULL;
+        out->payload = n ? part_blocks_pack(&from, m, list, &n, &out->size, &out->runs) : NULL;
         out->n = out->payload ? n : 0;
         part_blocks_return(&r->given, list + out->n, given - out->n); /* it has no deltas, for which room was counted */
         pthread_mutex_unlock(&p->lock);
@@ -74,15 +74,17 @@ static int take_blocks(void *owner, const struct part_link_message *m, const uns
     size_t chosen = n;
     if (r && n) {
         struct part_blocks_from from = {p->schema, &p->part, .data = now.data, .base = base.data, .deltas = deltas};
-        out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
+        out->payload = part_blocks_pack(&from, m, list, &n, &out->size, &out->runs);
         if (out->payload && base.data && !snapshot_still(&base, generation)) {
             free(out->payload); /* the base was reused meanwhile */
             from.base = NULL;
             from.deltas = NULL;
             n = chosen;
-            out->payload = part_blocks_pack(&from, m, list, &n, &out->size);
+            out->payload = part_blocks_pack(&from, m, list, &n, &out->size, &out->runs);
         }
         out->n = n;
+        out->snapshot = now;
+        out->generation = m->generation;
         code = !out->payload ? WEFT_ENOMEM : snapshot_still(&now, m->generation) ? 0 : WEFT_EPEER;
     }
     pthread_mutex_lock(&p->lock);

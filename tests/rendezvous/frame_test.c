@@ -193,9 +193,65 @@ static bool opens_with(const struct frame_end *e, const unsigned char key[SODIUM
     unsigned char nonce[SODIUM_NONCE] = {0};
     uint64_t number = e->taken - 1;
     memcpy(nonce + SODIUM_NONCE - sizeof number, &number, sizeof number);
-    sodium_open *opens = e->aes ? openssl_open_aes : e->sodium->open;
-    return !opens(frame + FRAME_LENGTH, NULL, NULL, frame + FRAME_LENGTH, n + SODIUM_TAG, frame, FRAME_LENGTH, nonce,
-                  key);
+    unsigned char *at = frame + FRAME_LENGTH;
+    if (e->aes)
+        return openssl_open_aes(NULL, 0, at, at, n + SODIUM_TAG, frame, FRAME_LENGTH, nonce, key);
+    return !e->sodium->open(at, NULL, NULL, at, n + SODIUM_TAG, frame, FRAME_LENGTH, nonce, key);
+}
+
+/* A message in two pieces, the second one anywhere or in the frame already, is the frame of the whole message. It is
+ * opened into two pieces, and nothing is left of one that was changed. */
+static void check_parts(unsigned ciphers)
+{
+    enum { HEAD = 16 };
+    struct pair p;
+    struct random g = random_of(7, ciphers);
+    unsigned char head[HEAD], none[HEAD] = {0}, *to = malloc(MOST);
+    begin(&p, ciphers);
+    for (int i = 0; i < 40; i++) {
+        size_t n = (size_t)random_in(&g, i % 2 ? HEAD : HEAD + 1, i % 4 ? 9000 : MOST), rest = n - HEAD;
+        const unsigned char *second = p.message + HEAD;
+        for (size_t k = 0; k < n; k++)
+            p.message[k] = (unsigned char)random_next(&g);
+        if (i % 3 == 0) {
+            memcpy(p.frame + FRAME_LENGTH + HEAD, second, rest);
+            second = p.frame + FRAME_LENGTH + HEAD;
+        }
+        assert_int_equal(frame_seal_parts(&p.client, p.message, HEAD, second, rest, p.frame),
+                         n + FRAME_LENGTH + SODIUM_TAG);
+        p.client.sent--;
+        assert_int_equal(frame_seal(&p.client, p.message, n, p.other), n + FRAME_LENGTH + SODIUM_TAG);
+        assert_memory_equal(p.frame, p.other, n + FRAME_LENGTH + SODIUM_TAG);
+        p.other[FRAME_LENGTH + (size_t)random_in(&g, 0, (int64_t)n)] ^= 4;
+        memset(to, 1, rest);
+        assert_false(frame_open_parts(&p.server, p.other + FRAME_LENGTH, n + SODIUM_TAG, head, HEAD, to));
+        if (p.server.aes) { /* otherwise these were not touched */
+            assert_memory_equal(head, none, HEAD);
+            for (size_t k = 0; k < rest; k++)
+                assert_int_equal(to[k], 0);
+        }
+        p.server.taken--;
+        assert_true(frame_open_parts(&p.server, p.frame + FRAME_LENGTH, n + SODIUM_TAG, head, HEAD, to));
+        assert_memory_equal(head, p.message, HEAD);
+        assert_memory_equal(to, p.message + HEAD, rest);
+        assert_false(frame_open_parts(&p.server, p.frame + FRAME_LENGTH, HEAD + SODIUM_TAG - 1, head, HEAD, to));
+        p.server.taken--;
+    }
+    end(&p);
+    free(to);
+}
+
+static void parts_are_one_message_chacha(void **state)
+{
+    (void)state;
+    check_parts(FRAME_CHACHA);
+}
+
+static void parts_are_one_message_aes(void **state)
+{
+    (void)state;
+    need_aes();
+    check_parts(FRAME_CHACHA | FRAME_AES);
 }
 
 /* Messages from one end to the other around the changes of its key. A key that is over does not open what the next one
@@ -256,7 +312,6 @@ static void aes_is_the_standard_one(void **state)
     (void)state;
     need_aes();
     unsigned char key[32], nonce[12], ad[20], plain[60], sealed[76], got[76];
-    unsigned long long n = 0;
     unhex("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308", key);
     unhex("cafebabefacedbaddecaf888", nonce);
     unhex("feedfacedeadbeeffeedfacedeadbeefabaddad2", ad);
@@ -266,14 +321,12 @@ static void aes_is_the_standard_one(void **state)
     unhex("522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa"
           "8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f66276fc6ece0f4e1768cddf8853bb2d551b",
           sealed);
-    assert_int_equal(openssl_seal_aes(got, &n, plain, sizeof plain, ad, sizeof ad, NULL, nonce, key), 0);
-    assert_int_equal(n, sizeof sealed);
+    assert_true(openssl_seal_aes(got, NULL, 0, plain, sizeof plain, ad, sizeof ad, nonce, key));
     assert_memory_equal(got, sealed, sizeof sealed);
-    assert_int_equal(openssl_open_aes(got, &n, NULL, got, sizeof sealed, ad, sizeof ad, nonce, key), 0);
-    assert_int_equal(n, sizeof plain);
+    assert_true(openssl_open_aes(NULL, 0, got, got, sizeof sealed, ad, sizeof ad, nonce, key));
     assert_memory_equal(got, plain, sizeof plain);
     ad[3] ^= 1;
-    assert_int_equal(openssl_open_aes(got, &n, NULL, sealed, sizeof sealed, ad, sizeof ad, nonce, key), -1);
+    assert_false(openssl_open_aes(NULL, 0, got, sealed, sizeof sealed, ad, sizeof ad, nonce, key));
 }
 
 int main(int argc, char **argv)
@@ -284,6 +337,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(meddled_aes),
                                        cmocka_unit_test(keys_go_on_chacha),
                                        cmocka_unit_test(keys_go_on_aes),
+                                       cmocka_unit_test(parts_are_one_message_chacha),
+                                       cmocka_unit_test(parts_are_one_message_aes),
                                        cmocka_unit_test(aes_is_the_standard_one)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

@@ -5,11 +5,13 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "bus/directories.h"
 #include "memory/sum.h"
+#include "version/publish.h"
 #include "version/subscribe.h"
 
 #define COUNT 200000 /* elements: 13 blocks */
@@ -146,14 +148,14 @@ static void stop_once(void)
 }
 
 unsigned char *__real_part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
-                                       const uint32_t *list, size_t *n, size_t *size);
+                                       const uint32_t *list, size_t *n, size_t *size, struct part_blocks_runs *runs);
 unsigned char *__wrap_part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
-                                       const uint32_t *list, size_t *n, size_t *size);
+                                       const uint32_t *list, size_t *n, size_t *size, struct part_blocks_runs *runs);
 unsigned char *__wrap_part_blocks_pack(const struct part_blocks_from *f, const struct part_link_message *m,
-                                       const uint32_t *list, size_t *n, size_t *size)
+                                       const uint32_t *list, size_t *n, size_t *size, struct part_blocks_runs *runs)
 {
     stop_once();
-    return __real_part_blocks_pack(f, m, list, n, size);
+    return __real_part_blocks_pack(f, m, list, n, size, runs);
 }
 
 uint64_t __real_sum_bytes(uint64_t at, const void *bytes, size_t n);
@@ -203,6 +205,45 @@ static void a_turn_waits_for_those_that_were_there(void **state)
     fine((int)(intptr_t)result);
     assert_int_equal(r->version.step, 2);
     assert_int_equal(take(r, 2), BLOCKS);
+    read_latest();
+    end();
+}
+
+/* A thread that seals blocks where they are holds the memory for each frame: a turn waits for that, and not for the
+ * others. */
+static void memory_is_held_for_a_frame(void **state)
+{
+    (void)state;
+    pthread_t reader;
+    void *result;
+    struct part_server_blocks out = {0};
+    begin(NULL);
+    commit(1);
+    read_latest();
+    struct bus_relay *r = lab.s->relay;
+    await_users(r);
+    struct part_link_message m = ask(r, 1, 0);
+    assert_int_equal(r->source.take(r, &m, all, &out), 0);
+    assert_int_equal(out.n, BLOCKS);
+    assert_int_equal(out.runs.n, 1);
+    assert_int_equal(out.runs.bytes, sizeof data);
+    assert_memory_equal(out.runs.v[0].at, data, sizeof data);
+    assert_true(r->source.hold(r, out.round));
+    assert_false(r->source.hold(r, out.round - 1));
+    commit(2);
+    assert_int_equal(pthread_create(&reader, NULL, fetch, NULL), 0);
+    pthread_mutex_lock(&r->lock);
+    while (r->round == out.round)
+        pthread_cond_wait(&r->changed, &r->lock);
+    assert_int_equal(r->version.step, 1);
+    pthread_mutex_unlock(&r->lock);
+    assert_false(r->source.hold(r, out.round));
+    r->source.drop(r);
+    pthread_join(reader, &result);
+    fine((int)(intptr_t)result);
+    assert_int_equal(r->version.step, 2);
+    assert_false(r->source.hold(r, out.round));
+    free(out.payload);
     read_latest();
     end();
 }
@@ -326,10 +367,108 @@ static void borrowed_memory_stays(void **state)
     end();
 }
 
+/* ---- a snapshot that is reused while a frame of it is sealed ---- */
+
+static struct snapshot *_Atomic reused; /* by the next frame that has blocks */
+
+size_t __real_part_link_seal(struct part_link *l, bool torn, const unsigned char *bytes, size_t n);
+size_t __wrap_part_link_seal(struct part_link *l, bool torn, const unsigned char *bytes, size_t n);
+size_t __wrap_part_link_seal(struct part_link *l, bool torn, const unsigned char *bytes, size_t n)
+{
+    struct snapshot *s = n >= SCHEMA_BLOCK ? atomic_exchange(&reused, NULL) : NULL;
+    size_t size = __real_part_link_seal(l, torn, bytes, n);
+    if (s)
+        snapshot_begin(s);
+    return size;
+}
+
+/* No digest is looked at here: the publisher itself does not send the frame, and the reader hears of it. */
+static void torn_frames_are_not_sent(void **state)
+{
+    (void)state;
+    struct part_client c;
+    struct part_client_blocks got = {0};
+    begin(NULL);
+    commit(1);
+    read_latest();
+    struct bus_relay *r = lab.s->relay;
+    struct part_link_message m = ask(r, 1, PART_LINK_INSIST);
+    struct catalog_slot slot = r->parts[0]->slot;
+    fine(part_client_open("elsewhere", "relay", &slot, LONG, clock_now() + LONG, &c));
+    fine(part_client_take(&c, &r->parts[0]->of, &m, all, clock_now() + LONG, &got));
+    assert_int_equal(got.n, BLOCKS);
+    for (int i = 0; i < lab.p->keep; i++)
+        if (lab.p->ring[i].state == PUBLISH_SHOWN)
+            reused = &lab.p->ring[i].snapshot;
+    assert_int_equal(part_client_take(&c, &r->parts[0]->of, &m, all, clock_now() + LONG, &got), WEFT_EPEER);
+    assert_null(reused);
+    assert_int_equal(got.n, 0);
+    part_client_close(&c);
+    free(got.payload);
+    end();
+}
+
+/* ---- tensors of few bytes ---- */
+
+#define TENSORS 400
+static _Atomic int frames;
+
+int __real_part_link_send_sealed(struct part_link *l, size_t size, int64_t until);
+int __wrap_part_link_send_sealed(struct part_link *l, size_t size, int64_t until);
+int __wrap_part_link_send_sealed(struct part_link *l, size_t size, int64_t until)
+{
+    frames++;
+    return __real_part_link_send_sealed(l, size, until);
+}
+
+/* There are gaps between them, since tensors are aligned, and yet they do not have a frame each. */
+static void short_blocks_share_frames(void **state)
+{
+    (void)state;
+    char names[TENSORS][8];
+    weft_bus_tensor t[TENSORS];
+    weft_view views[TENSORS];
+    weft_epoch_step v;
+    weft_pin *pin;
+    begin(NULL);
+    weft_subscriber_close(lab.s);
+    weft_publisher_close(lab.p);
+    weft_layout_free(lab.layout);
+    fine(weft_layout_parse("i32[250] @x1", &lab.layout));
+    for (int i = 0; i < TENSORS; i++) {
+        snprintf(names[i], sizeof names[i], "w%d", i);
+        t[i] = (weft_bus_tensor){.name = names[i], .layout = lab.layout};
+        views[i] = (weft_view)WEFT_VIEW(data + 250 * i, 1000);
+    }
+    for (int i = 0; i < 250 * TENSORS; i++)
+        data[i] = i;
+    fine(weft_publish(lab.here, "short", t, TENSORS, NULL, &lab.p));
+    fine(weft_subscribe(lab.there, "short", t, TENSORS, NULL, &lab.s));
+    fine(weft_put(lab.p, 1, views));
+    fine(weft_commit(lab.p, 1, NULL, NULL));
+    frames = 0;
+    fine(weft_fetch(lab.s, &latest, LONG, &v));
+    print_message("%d frames\n", (int)frames);
+    assert_in_range(frames, 2, TENSORS / 8);
+    fine(weft_swap(lab.s, &v, LONG));
+    fine(weft_use(lab.s, &pin));
+    for (int i = 0; i < TENSORS; i++) {
+        const void *at;
+        fine(weft_pin_data(pin, (size_t)i, &at, NULL));
+        assert_memory_equal(at, data + 250 * i, 1000);
+    }
+    weft_unuse(pin);
+    end();
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_turn_waits_for_those_that_were_there), cmocka_unit_test(a_delta_stays_where_it_is),
-        cmocka_unit_test(blocks_that_were_right_are_told), cmocka_unit_test(borrowed_memory_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_turn_waits_for_those_that_were_there),
+                                       cmocka_unit_test(memory_is_held_for_a_frame),
+                                       cmocka_unit_test(a_delta_stays_where_it_is),
+                                       cmocka_unit_test(blocks_that_were_right_are_told),
+                                       cmocka_unit_test(borrowed_memory_stays),
+                                       cmocka_unit_test(short_blocks_share_frames),
+                                       cmocka_unit_test(torn_frames_are_not_sent)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_served, tests));
 }

@@ -98,9 +98,39 @@ static void each_block_goes_to_one_host(void **state)
     }
 }
 
+/* Whole blocks stay where they are: the reply has their heads, and blocks that follow one another are one run. */
+static void whole_blocks_stay_where_they_are(void **state)
+{
+    (void)state;
+    static const unsigned char memory[1];
+    const uint32_t blocks[] = {3, 4, 5, 9, 8, 299, 0};
+    const struct part_blocks_from from = {NULL, &part, .data = memory};
+    struct part_link_message m = {.most = 6 * SCHEMA_BLOCK};
+    struct part_blocks_runs runs;
+    size_t n = sizeof blocks / sizeof *blocks, size;
+    unsigned char *heads = part_blocks_pack(&from, &m, blocks, &n, &size, &runs);
+    assert_int_equal(n, 6); /* the last one does not fit */
+    assert_int_equal(size, n * sizeof(struct part_link_block));
+    for (size_t i = 0; i < n; i++) {
+        struct part_link_block head;
+        memcpy(&head, heads + i * sizeof head, sizeof head);
+        assert_int_equal(head.block, blocks[i]);
+        assert_int_equal(head.bytes, SCHEMA_BLOCK);
+    }
+    const size_t firsts[] = {3, 9, 8, 299}, counts[] = {3, 1, 1, 1};
+    assert_int_equal(runs.n, 4);
+    assert_int_equal(runs.bytes, 6 * SCHEMA_BLOCK);
+    for (size_t i = 0; i < runs.n; i++) {
+        assert_int_equal((uintptr_t)runs.v[i].at - (uintptr_t)memory, firsts[i] * SCHEMA_BLOCK);
+        assert_int_equal(runs.v[i].bytes, counts[i] * SCHEMA_BLOCK);
+    }
+    free(heads);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(threads_of_a_host_get_the_first_blocks_first),
-                                       cmocka_unit_test(each_block_goes_to_one_host)};
+                                       cmocka_unit_test(each_block_goes_to_one_host),
+                                       cmocka_unit_test(whole_blocks_stay_where_they_are)};
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

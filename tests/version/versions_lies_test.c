@@ -422,6 +422,134 @@ static void silent_publisher(void **state)
     end(&l);
 }
 
+/* ---- a peer that turns to another version ---- */
+
+static _Atomic int holds, held;
+
+static bool hold_some(void *owner, int64_t round)
+{
+    (void)owner, (void)round;
+    bool may = holds++ % 3 != 1;
+    held += may;
+    return may;
+}
+
+static void drop_held(void *owner)
+{
+    (void)owner;
+    held--;
+}
+
+/* Of its replies some end in the middle, since the memory is for another version: what came of them is not used, and
+ * the peer is asked again. */
+static void turning_peer(void **state)
+{
+    (void)state;
+    struct lab l;
+    struct part_server *server;
+    struct part_server_source source = {
+        .relay = true, .part = help_part, .take = help_take, .hold = hold_some, .drop = drop_held, .set = "turning"};
+    weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
+    o.no_delta = true;
+    begin(&l, "turning", &o);
+    mute.p = l.p;
+    mute.part = l.p->source.part;
+    fine(part_server_start("127.0.0.1:0", &server));
+    part_server_add(server, &source);
+    announce("turning", "turner", "none", part_server_address(server), part_server_secret(server));
+    int64_t step = 0, until = clock_now() + LONG;
+    do {
+        commit(&l, ++step);
+        have_given(&l, "turner");
+        assert_int_equal(fetch(&l), step);
+    } while (holds < 12 && clock_now() < until);
+    assert_in_range(holds, 12, 1 << 20);
+    part_server_remove(server, &source);
+    assert_int_equal(held, 0);
+    part_server_stop(server);
+    end(&l);
+}
+
+/* ---- as many peers as threads that ask them ---- */
+
+#define PEERS 2 /* COUNT elements are blocks of two threads */
+
+/* Peers that give a block to a thread that has waited at the other one in vain, and a publisher that gives none. */
+struct busy {
+    weft_publisher *p;
+    int (*take)(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                struct part_server_blocks *out);
+    _Atomic int waited[BUS_RELAY_PEERS]; /* where each thread has waited last, from 1 on; 0: nowhere */
+    _Atomic int waits;
+};
+static struct busy busy;
+
+static int take_at_busy(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                        struct part_server_blocks *out)
+{
+    size_t b = 0;
+    int here = *(const int *)owner;
+    while (b < (size_t)m->count && !part_blocks_bit(wanted, b))
+        b++;
+    _Atomic int *waited = &busy.waited[((size_t)m->at + b) / BUS_RELAY_RUN % BUS_RELAY_PEERS];
+    if (!(m->flags & PART_LINK_WAIT))
+        return 0;
+    if (*waited && *waited != here) {
+        *waited = 0;
+        return busy.take(busy.p, m, wanted, out);
+    }
+    *waited = here;
+    busy.waits++;
+    usleep((useconds_t)(10000 + here * 7000)); /* waits that do not end together */
+    return 0;
+}
+
+static int give_nothing(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                        struct part_server_blocks *out)
+{
+    (void)owner, (void)m, (void)wanted, (void)out;
+    return 0;
+}
+
+/* Each thread waits at a peer. It goes on to the other one, though another thread waits there: what it wants may be
+ * there. */
+static void busy_peers(void **state)
+{
+    (void)state;
+    struct lab l;
+    static const int number[PEERS] = {1, 2};
+    struct part_server *servers[PEERS];
+    struct part_server_source sources[PEERS];
+    begin(&l, "busy", NULL);
+    busy = (struct busy){.p = l.p, .take = l.p->source.take};
+    part_server_remove(l.here->server, &l.p->source); /* its threads see the change: they look for it with the lock */
+    l.p->source.take = give_nothing;
+    l.p->source.leaves = false;
+    part_server_add(l.here->server, &l.p->source);
+    for (int i = 0; i < PEERS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "busy%d", i);
+        sources[i] = (struct part_server_source){.relay = true,
+                                                 .owner = (void *)(uintptr_t)&number[i],
+                                                 .part = no_part,
+                                                 .take = take_at_busy,
+                                                 .set = "busy"};
+        fine(part_server_start("127.0.0.1:0", &servers[i]));
+        part_server_add(servers[i], &sources[i]);
+        announce("busy", name, "none", part_server_address(servers[i]), part_server_secret(servers[i]));
+    }
+    commit(&l, 1);
+    assert_int_equal(fetch(&l), 1);
+    int blocks = (int)l.p->part.blocks;
+    print_message("%d waits for %d blocks\n", (int)busy.waits, blocks);
+    assert_in_range(busy.waits, blocks, 2 * blocks);
+    for (int i = 0; i < PEERS; i++) {
+        part_server_remove(servers[i], &sources[i]);
+        part_server_stop(servers[i]);
+    }
+    end(&l);
+}
+
 /* ---- threads that have nothing to take ---- */
 
 /* A publisher that keeps a reader waiting for the first blocks, until somebody asks for others. */
@@ -870,6 +998,8 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(torn_relay),
                                         cmocka_unit_test(liars),
                                         cmocka_unit_test(silent_publisher),
+                                        cmocka_unit_test(turning_peer),
+                                        cmocka_unit_test(busy_peers),
                                         cmocka_unit_test(half_relay),
                                         cmocka_unit_test(left_record),
                                         cmocka_unit_test(frames),
