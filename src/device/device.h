@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_ABI 10
+#define DEVICE_ABI 11
 #define DEVICE_SYMBOL "weft_device_ops" /* of each module: its struct device_ops */
 #define DEVICE_HANDLE 96                /* bytes by which another process finds shared memory */
 #define DEVICE_GROUP 128                /* bytes by which ranks find the group that they are to join */
@@ -60,6 +60,7 @@ struct device_words {
     uint64_t near, at;
     uint32_t n, hosts, stride;
     uint32_t value, host_value; /* host_value: what is awaited in host memory */
+    uint32_t host_counts;       /* 1: a gate's counter is added to host_value, too */
 };
 
 /* What a kernel does with words by itself. It writes `come`. It waits for each of `awaited` until one of its places
@@ -67,8 +68,9 @@ struct device_words {
  * so that those that see one in host memory may free the others. Words of `come` are written in either order, before
  * the kernel ends.
  *
- * `counter` is a word in device memory, or 0. Its value is added to all values but host_value. `counts`: the kernel
- * adds 1 to it at its end. So a graph, which has constants in it, writes another value each time it is launched.
+ * `counter` is a word in device memory, or 0. Its value is added to all values, and to host_value if host_counts is
+ * set. `counts`: the kernel adds 1 to it at its end, before it writes `told`. So a graph, which has constants in it,
+ * writes another value each time it is launched.
  *
  * `late` is the address of two words in host memory that was pinned, or 0. A kernel that has waited for about a
  * millisecond writes the value of `come` into the first of them, and into the second one when it goes on. `shown`: a
@@ -166,6 +168,16 @@ struct device_ops {
      * 0 at the beginning and at the end, counts its blocks. Few blocks should do so: each waits for its own stores. */
     int (*launch)(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
                   const struct device_gate *g, uint64_t count);
+    /* Launches and meetings that are queued on the stream from now on are recorded, and not done. The stream was opened
+     * by stream_open, and no other thread uses it. stream_close drops what is being recorded. */
+    int (*record)(struct device *d, void *stream);
+    /* *recording is what was recorded. Each `replay` queues all of it by one call of the driver, and begins when the
+     * one before is done. stream_close drops what is being recorded. */
+    /* *recording is what was recorded. Each `replay` queues all of it by one call of the driver. Replays of a recording
+     * are on one stream, or the one before is done. */
+    int (*recorded)(struct device *d, void *stream, void **recording);
+    int (*replay)(struct device *d, void *recording, void *stream);
+    void (*forget)(struct device *d, void *recording); /* what was queued is done still; NULL is fine */
 
     /* Groups. `group_name` says what makes them, for readers ("NCCL 2.28.3"); NULL: there are none, and *why says so
      * in a few words. `together`: several ranks of the group are on one device. */

@@ -18,6 +18,7 @@ struct device_queue {
     size_t bytes; /* of it */
     const struct device_launch *launches;
     size_t n;
+    void *recording; /* of a run; NULL: none was made */
 };
 
 int device_queue_new(struct device *d, struct device_queue **out)
@@ -104,6 +105,12 @@ static int launch(const struct device_queue *q, void *stream, size_t i, const st
     return q->device->ops->launch(q->device, stream, table, &q->launches[i], g, table + q->count);
 }
 
+/* The last launch also tells the other ranks, so that no kernel of its own does. */
+static bool last_tells(const struct device_queue *q)
+{
+    return q->n && q->launches[q->n - 1].blocks <= LAST_BLOCKS;
+}
+
 int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g)
 {
     struct device *d = q->device;
@@ -118,13 +125,37 @@ int device_queue_run(struct device_queue *q, void *stream, const struct device_g
             .counter = g->counter, .late = g->late, .come = g->come, .awaited = g->awaited, .shown = g->late};
         err = d->ops->meet(d, stream, &before, NULL);
     }
-    const struct device_gate *last = g && q->n && q->launches[q->n - 1].blocks <= LAST_BLOCKS ? g : NULL;
+    const struct device_gate *last = g && last_tells(q) ? g : NULL;
     for (size_t i = 0; i < q->n && !err; i++)
         err = launch(q, stream, i, i + 1 == q->n ? last : NULL);
     if (err || !g || last)
         return err;
     struct device_gate after = {.counter = g->counter, .told = g->told, .counts = g->counts};
     return d->ops->meet(d, stream, &after, NULL);
+}
+
+size_t device_queue_calls(const struct device_queue *q)
+{
+    return device_table_small(q->launches, q->n) ? 1 : q->n + 1 + !last_tells(q);
+}
+
+int device_queue_record(struct device_queue *q, const struct device_gate *g)
+{
+    const struct device_ops *ops = q->device->ops;
+    void *stream;
+    int err = ops->stream_open(q->device, &stream);
+    if (err)
+        return err;
+    err = ops->record(q->device, stream);
+    err = err ? err : device_queue_run(q, stream, g);
+    err = err ? err : ops->recorded(q->device, stream, &q->recording);
+    ops->stream_close(q->device, stream); /* ends a recording, too */
+    return err;
+}
+
+int device_queue_replay(struct device_queue *q, void *stream)
+{
+    return q->device->ops->replay(q->device, q->recording, stream);
 }
 
 int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream)
@@ -152,6 +183,7 @@ void device_queue_free(struct device_queue *q)
 {
     if (!q)
         return;
+    q->device->ops->forget(q->device, q->recording);
     if (q->memory)
         q->device->ops->free(q->device, q->memory);
     device_table_free(q->table);

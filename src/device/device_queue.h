@@ -17,6 +17,10 @@ void device_queue_apart(struct device_queue *q);
 int device_queue_close(struct device_queue *q);
 /* Queues all launches, between the two halves of the gate; NULL: there is none. */
 int device_queue_run(struct device_queue *q, void *stream, const struct device_gate *g);
+size_t device_queue_calls(const struct device_queue *q); /* kernels of such a run; a small one is one kernel */
+/* Records such a run, for device_queue_replay, which queues it by one call of the driver. Once. */
+int device_queue_record(struct device_queue *q, const struct device_gate *g);
+int device_queue_replay(struct device_queue *q, void *stream);
 /* Queues the launches of one level; there may be none. */
 int device_queue_run_level(struct device_queue *q, uint32_t level, void *stream);
 uint32_t device_queue_launches(const struct device_queue *q);

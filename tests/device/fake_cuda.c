@@ -179,7 +179,8 @@ static void write_words(const struct device_words *w, uint32_t base)
 static bool words_are_there(const struct device_words *w, uint32_t base)
 {
     for (uint32_t i = 0; i < w->n; i++)
-        if ((int32_t)(*near_word(w, i) - w->value - base) < 0 && (int32_t)(*host_word(w, i) - w->host_value) < 0)
+        if ((int32_t)(*near_word(w, i) - w->value - base) < 0 &&
+            (int32_t)(*host_word(w, i) - w->host_value - (w->host_counts ? base : 0)) < 0)
             return false;
     return true;
 }
@@ -199,12 +200,47 @@ static void run_blocks(uint64_t table, const struct device_launch *l)
         device_body_block((const void *)(uintptr_t)table, l, block);
 }
 
+/* A graph keeps its launches: kernel, blocks and arguments, as long as those of this module are. */
+struct CUgraph_st {
+    struct {
+        CUfunction kernel;
+        uint32_t blocks;
+        uint64_t table;
+        uint32_t numbers[3];
+        struct gate_end end;
+        struct gate gate;
+    } launches[8];
+    int n;
+    CUstream stream;
+};
+static struct CUgraph_st *recording;
+
+static CUresult record(const CUlaunchConfig *c, CUfunction f, void **arguments)
+{
+    const int i = recording->n++;
+    if (i == 8)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    recording->launches[i].kernel = f;
+    recording->launches[i].blocks = c->gridDimX;
+    memcpy(&recording->launches[i].table, arguments[0], sizeof recording->launches[i].table);
+    if ((uintptr_t)f == MEET) {
+        recording->launches[i].gate = *(const struct gate *)arguments[1];
+        return CUDA_SUCCESS;
+    }
+    for (int k = 0; k < 3; k++)
+        memcpy(&recording->launches[i].numbers[k], arguments[k + 1], sizeof *recording->launches[i].numbers);
+    recording->launches[i].end = *(const struct gate_end *)arguments[4];
+    return CUDA_SUCCESS;
+}
+
 CALL cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **arguments, void **extra)
 {
     NEEDS_CONTEXT;
     if (c->gridDimY * c->gridDimZ * c->blockDimY * c->blockDimZ != 1 || c->blockDimX != DEVICE_THREADS ||
         c->sharedMemBytes || extra || !c->hStream || c->numAttrs)
         return CUDA_ERROR_INVALID_VALUE;
+    if (recording && recording->stream == c->hStream)
+        return record(c, f, arguments);
     uint64_t table;
     memcpy(&table, arguments[0], sizeof table);
     if ((uintptr_t)f != MEET) {
@@ -358,6 +394,64 @@ CALL cuStreamSynchronize(CUstream s)
 CALL cuStreamQuery(CUstream s)
 {
     return s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CALL cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode)
+{
+    NEEDS_CONTEXT;
+    if (!s || recording || mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    recording = calloc(1, sizeof *recording);
+    recording->stream = s;
+    return CUDA_SUCCESS;
+}
+CALL cuStreamEndCapture(CUstream s, CUgraph *out)
+{
+    NEEDS_CONTEXT;
+    if (!recording || recording->stream != s)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = recording;
+    recording = NULL;
+    return CUDA_SUCCESS;
+}
+CALL cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags)
+{
+    NEEDS_CONTEXT;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct CUgraph_st *copy = malloc(sizeof *copy);
+    *copy = *g;
+    *out = (CUgraphExec)(void *)copy;
+    return CUDA_SUCCESS;
+}
+CALL cuGraphUpload(CUgraphExec g, CUstream s)
+{
+    NEEDS_CONTEXT;
+    return g && s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CALL cuGraphLaunch(CUgraphExec graph, CUstream s)
+{
+    NEEDS_CONTEXT;
+    struct CUgraph_st *g = (struct CUgraph_st *)(void *)graph;
+    CUresult r = CUDA_SUCCESS;
+    for (int i = 0; i < g->n && !r; i++) {
+        const CUlaunchConfig c = {g->launches[i].blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, s, NULL, 0};
+        void *meets[] = {&g->launches[i].table, &g->launches[i].gate};
+        void *works[] = {&g->launches[i].table, &g->launches[i].numbers[0], &g->launches[i].numbers[1],
+                         &g->launches[i].numbers[2], &g->launches[i].end};
+        r = cuLaunchKernelEx(&c, g->launches[i].kernel, (uintptr_t)g->launches[i].kernel == MEET ? meets : works, NULL);
+    }
+    return r;
+}
+CALL cuGraphDestroy(CUgraph g)
+{
+    free(g);
+    return CUDA_SUCCESS;
+}
+CALL cuGraphExecDestroy(CUgraphExec g)
+{
+    NEEDS_CONTEXT;
+    free(g);
+    return CUDA_SUCCESS;
 }
 CALL cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
 {

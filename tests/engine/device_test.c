@@ -160,6 +160,68 @@ static void runs_keep_the_order_of_a_stream(void **state)
     ranks_run(RANKS, NULL, run_in_stream_order, (void *)(uintptr_t) "-launcher", NULL);
 }
 
+enum { LARGE = 1 << 19, CALLS = 3 }; /* elements of a rank: more blocks than one kernel meets ranks with */
+#define LARGE_ROWS "f32[2097152/x] @x4"
+#define LARGE_SHIFT "f32[2097152/x] @x4=1,2,3,0"
+
+/* Run `run` of a large exec: on a stream on all ranks, ordered by the host on all, or one and the other. */
+static void run_large(struct ranks_rank *r, struct side *s, float *host, int run)
+{
+    const int from = (r->rank + RANKS - 1) % RANKS;
+    for (int i = 0; i < LARGE; i++)
+        host[i] = (float)(r->rank + i % 1000 * 8 + run * 8000);
+    RANKS_OK(r, copy(s, s->src, host, LARGE * sizeof *host));
+    if (run % 3 == 0 || (run % 3 == 2 && r->rank % 2)) {
+        RANKS_OK(r, weft_exec_start_on(s->exec, s->stream));
+    } else {
+        RANKS_OK(r, sync_side(s));
+        RANKS_OK(r, weft_exec_start(s->exec));
+    }
+    RANKS_OK(r, weft_exec_wait(s->exec, 30000000000));
+    RANKS_OK(r, copy(s, host, s->dst, LARGE * sizeof *host));
+    RANKS_OK(r, sync_side(s));
+    for (int i = 0; i < LARGE; i++)
+        if (host[i] != (float)(from + i % 1000 * 8 + run * 8000)) {
+            RANKS_CHECK(r, !"the element is that of the rank before, in this run");
+            break;
+        }
+}
+
+/* A start of a small run or of a large one on a stream is one call of the driver on each rank, whose kernels can wait
+ * for those of others. (One between is two calls.) */
+static void run_by_one_call(struct ranks_rank *r)
+{
+    struct side s;
+    struct sim_use before, after;
+    float *host = malloc(LARGE * sizeof *host);
+    const bool large = r->arg;
+    RANKS_OK(r, open_side(&s, r->comm, large ? LARGE_ROWS : ROWS, large ? LARGE_SHIFT : SHIFT, ""));
+    for (int run = 0; run < 9 && large; run++)
+        run_large(r, &s, host, run);
+    ranks_meet(r);
+    const bool counts = !ranks_forked && !strcmp(s.device->ops->name, "sim");
+    if (counts)
+        simulated_calls()->use(s.device, &before);
+    ranks_meet(r);
+    for (int i = 0; i < CALLS; i++)
+        RANKS_OK(r, weft_exec_start_on(s.exec, s.stream));
+    RANKS_OK(r, weft_exec_wait(s.exec, 30000000000));
+    ranks_meet(r);
+    if (counts)
+        simulated_calls()->use(s.device, &after);
+    RANKS_CHECK(r, !counts || after.calls - before.calls == CALLS * RANKS);
+    free(host);
+    ranks_meet(r);
+    close_side(&s, r->comm);
+}
+
+static void a_start_on_a_stream_is_one_call_of_the_driver(void **state)
+{
+    (void)state;
+    ranks_run(RANKS, NULL, run_by_one_call, (void *)(uintptr_t) "large", NULL);
+    ranks_run(RANKS, NULL, run_by_one_call, NULL, NULL);
+}
+
 /* Many execs, each on a stream of its own, started in another order on each rank. The hardware has 32 queues for all
  * streams of a process, so ranks that are threads use fewer. */
 static int streams_of(void)
@@ -447,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_forms_move_the_data),
         cmocka_unit_test(an_exec_says_what_it_mirrors_and_why),
         cmocka_unit_test(runs_keep_the_order_of_a_stream),
+        cmocka_unit_test(a_start_on_a_stream_is_one_call_of_the_driver),
         cmocka_unit_test(execs_on_many_streams_go_in_any_order),
         cmocka_unit_test(runs_that_the_host_orders_wait_in_no_stream),
         cmocka_unit_test(an_exec_is_bound_to_other_buffers),

@@ -472,6 +472,53 @@ static int stream_meet(struct device *device, void *stream, const struct device_
     CALL(device, "launching a kernel", launch_kernel(d, stream, kernel, blocks, arguments));
 }
 
+/* ---- recordings: graphs ---- */
+
+static int stream_record(struct device *device, void *stream)
+{
+    /* relaxed: what other threads do meanwhile does not matter */
+    CALL(device, "recording", d->cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+/* The graph is brought to the device now: its first launch may come while streams wait. */
+static CUresult make_graph(struct cuda_device *d, void *stream, CUgraphExec *out)
+{
+    CUgraph graph = NULL;
+    CUresult r = d->cu->cuStreamEndCapture(stream, &graph);
+    if (!r)
+        r = d->cu->cuGraphInstantiateWithFlags(out, graph, 0);
+    if (graph)
+        d->cu->cuGraphDestroy(graph);
+    if (r)
+        return r;
+    r = d->cu->cuGraphUpload(*out, stream);
+    if (!r)
+        r = d->cu->cuStreamSynchronize(stream);
+    if (r)
+        d->cu->cuGraphExecDestroy(*out);
+    return r;
+}
+
+static int stream_recorded(struct device *device, void *stream, void **recording)
+{
+    CALL(device, "making a graph", make_graph(d, stream, (CUgraphExec *)recording));
+}
+
+static int stream_replay(struct device *device, void *recording, void *stream)
+{
+    CALL(device, "launching a graph", d->cu->cuGraphLaunch(recording, stream));
+}
+
+static void forget(struct device *device, void *recording)
+{
+    struct cuda_device *d = cuda_of(device);
+    bool pushed;
+    if (!recording || cuda_enter(d, &pushed))
+        return;
+    d->cu->cuGraphExecDestroy(recording);
+    cuda_leave(d, pushed);
+}
+
 __attribute__((visibility("default"))) const struct device_ops weft_device_ops = {
     .abi = DEVICE_ABI,
     .name = "cuda",
@@ -499,6 +546,10 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .meet = stream_meet,
     .copy = stream_copy,
     .launch = stream_launch,
+    .record = stream_record,
+    .recorded = stream_recorded,
+    .replay = stream_replay,
+    .forget = forget,
     .group_name = cuda_nccl_name,
     .group_id = cuda_nccl_id,
     .group_join = cuda_nccl_join,

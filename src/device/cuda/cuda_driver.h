@@ -56,7 +56,14 @@
     X(cuThreadExchangeStreamCaptureMode) \
     X(cuStreamWaitValue32)               \
     X(cuStreamWriteValue32)              \
-    X(cuStreamBatchMemOp)
+    X(cuStreamBatchMemOp)                \
+    X(cuStreamBeginCapture)              \
+    X(cuStreamEndCapture)                \
+    X(cuGraphInstantiateWithFlags)       \
+    X(cuGraphUpload)                     \
+    X(cuGraphLaunch)                     \
+    X(cuGraphDestroy)                    \
+    X(cuGraphExecDestroy)
 
 #define CUDA_FIELD(name) __typeof__(&name) name;
 struct cuda_driver {

@@ -93,7 +93,7 @@ static __device__ bool gate_reached(const struct device_words *w, uint32_t base,
                      : "=r"(value)
                      : "l"(w->at + (uint64_t)i * w->stride)
                      : "memory");
-        return (int32_t)(value - w->host_value) >= 0;
+        return (int32_t)(value - w->host_value - (w->host_counts ? base : 0)) >= 0;
     }
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(gate_near(w, i)) : "memory");
     return (int32_t)(value - w->value - base) >= 0;

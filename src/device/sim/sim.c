@@ -228,13 +228,20 @@ static void unpin(struct device *d, void *host)
 
 /* ---- work ---- */
 
+static void count_call(struct device *d)
+{
+    atomic_fetch_add_explicit(&sim_device_of(d)->calls, 1, memory_order_relaxed);
+}
+
 static int await(struct device *d, void *stream, const struct device_word *words, size_t n)
 {
+    count_call(d);
     return sim_stream_add(d, stream, sim_work_words(SIM_AWAIT, words, n));
 }
 
 static int signal_words(struct device *d, void *stream, const struct device_word *words, size_t n)
 {
+    count_call(d);
     return sim_stream_add(d, stream, sim_work_words(SIM_SIGNAL, words, n));
 }
 
@@ -252,29 +259,32 @@ static int gate_begin(struct device *d, void *stream, const struct device_gate *
 
 static int gate_end(struct device *d, void *stream, const struct device_gate *g)
 {
-    int err = gate_words(d, stream, SIM_GATE_TELL, g, &g->told);
-    return err || !g->counts ? err : sim_stream_add(d, stream, sim_work_gate(SIM_GATE_COUNT, g, &g->told));
+    int err = g->counts ? sim_stream_add(d, stream, sim_work_gate(SIM_GATE_COUNT, g, &g->told)) : 0;
+    return err ? err : gate_words(d, stream, SIM_GATE_TELL, g, &g->told);
 }
 
 static int launch(struct device *d, void *stream, uint64_t table, const struct device_launch *l,
                   const struct device_gate *g, uint64_t count)
 {
     (void)count;
+    count_call(d);
     int err = sim_stream_add(d, stream, sim_work_launch(table, l));
     return err || !g ? err : gate_end(d, stream, g);
 }
 
 static int meet(struct device *d, void *stream, const struct device_gate *g, const struct device_work *work)
 {
+    count_call(d);
     int err = gate_begin(d, stream, g);
     for (size_t i = 0; work && i < work->n && !err; i++)
-        err = launch(d, stream, work->table, &work->launches[i], NULL, 0);
+        err = sim_stream_add(d, stream, sim_work_launch(work->table, &work->launches[i]));
     return err ? err : gate_end(d, stream, g);
 }
 
 static int copy(struct device *d, void *stream, void *dst, const void *src, size_t bytes)
 {
     bool plain = false, capturing;
+    count_call(d);
     struct sim_work *w = bytes ? sim_work_copy(dst, src, bytes, &plain) : NULL;
     int err = sim_stream_capturing(d, stream, &capturing);
     if (!err && plain && capturing)
@@ -285,6 +295,12 @@ static int copy(struct device *d, void *stream, void *dst, const void *src, size
     }
     err = sim_stream_add(d, stream, w);
     return err || !plain ? err : sim_stream_sync(d, stream);
+}
+
+static int replay(struct device *d, void *recording, void *stream)
+{
+    count_call(d);
+    return sim_stream_graph_launch(d, recording, stream);
 }
 
 static int kernel(struct device *d, void *stream, sim_kernel *body, void *arg)
@@ -304,7 +320,7 @@ static void crash(struct device *d, const char *text)
 
 static void use(struct device *d, struct sim_use *out)
 {
-    *out = (struct sim_use){0};
+    *out = (struct sim_use){.calls = atomic_load_explicit(&sim_device_of(d)->calls, memory_order_relaxed)};
     sim_stream_use(sim_device_of(d), out);
     sim_memory_use(sim_device_of(d), out);
 }
@@ -336,6 +352,10 @@ __attribute__((visibility("default"))) const struct device_ops weft_device_ops =
     .meet = meet,
     .copy = copy,
     .launch = launch,
+    .record = sim_stream_capture_begin,
+    .recorded = sim_stream_capture_end,
+    .replay = replay,
+    .forget = sim_stream_graph_free,
     .group_name = sim_group_name,
     .group_id = sim_group_id,
     .group_join = sim_group_join,

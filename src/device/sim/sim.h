@@ -29,6 +29,7 @@ typedef void sim_kernel(struct sim_view *view, void *arg);
 struct sim_use {
     size_t allocations, maps, pins, streams, graphs;
     size_t bytes;    /* of the allocations */
+    uint64_t calls;  /* of the engine that queued work on streams, since the device was opened */
     uint64_t shares; /* how often memory was asked for how other processes find it, since the device was opened */
     /* With WEFT_SIM_RATE, since the device was opened: nanoseconds in which at least one queue was copying, and in
      * which at least two were. */

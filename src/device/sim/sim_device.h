@@ -23,7 +23,7 @@ struct sim_device {
     int queues; /* 0: one for each stream */
     int (*error)(int code, const char *form, ...) __attribute__((format(printf, 2, 3)));
     _Atomic int state; /* enum sim_state; when it is SIM_FAILED, the text is written */
-    _Atomic uint64_t launches, shares;
+    _Atomic uint64_t launches, shares, calls;
     char text[256];
 
     pthread_mutex_t lock; /* guards the text, and what follows */

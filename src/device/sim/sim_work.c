@@ -46,6 +46,7 @@ struct sim_work *sim_work_gate(enum sim_kind kind, const struct device_gate *g, 
     w->u.gate.come = g->come.value;
     w->u.gate.shown = g->shown;
     w->u.gate.words = *words;
+    w->u.gate.counted = kind == SIM_GATE_TELL && g->counts;
     return w;
 }
 
@@ -201,14 +202,16 @@ static uint32_t *counter_at(struct kernel *k, uint64_t counter)
 
 static uint32_t base_of(struct kernel *k, const struct sim_work *w)
 {
-    return w->u.gate.counter ? *counter_at(k, w->u.gate.counter) : 0;
+    return w->u.gate.counter ? *counter_at(k, w->u.gate.counter) - w->u.gate.counted : 0;
 }
 
 /* The words of a gate, with the values that they have in this run. */
 static struct device_words gate_now(struct kernel *k, const struct sim_work *w)
 {
     struct device_words now = w->u.gate.words;
-    now.value += base_of(k, w);
+    const uint32_t base = base_of(k, w);
+    now.value += base;
+    now.host_value += now.host_counts ? base : 0;
     return now;
 }
 

@@ -35,7 +35,7 @@ struct sim_work {
         struct {
             uint64_t counter, late; /* late: of what is awaited */
             uint32_t come;          /* what is written there */
-            bool shown;
+            bool shown, counted;    /* counted: the counter is that of the next run already */
             struct device_words words;
         } gate;
         struct {
