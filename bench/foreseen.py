@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Moves that weft sim has foreseen, beside the same moves measured: on this machine, and on hosts that weft run plays on it.
 
-    python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE]
+    python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE] [--one-host]
 
 The machine is measured once: weft sim --calibrate, alone and between played hosts whose links are limited, and an exchange of eight bytes
 between two of these. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
@@ -13,7 +13,8 @@ run that a quarter of them does not exceed is the repeat's time. If the repeats 
 same kind takes its place, before either is compared. It needs the right to make network namespaces, and a machine that does little else.
 
 --json FILE keeps the machine and each case as soon as it is done. Another call with the same file, seed and build goes on behind them, on
-the machine as it was measured then: 40 cases can be measured in several turns. The file of another build is refused.
+the machine as it was measured then: 40 cases can be measured in several turns. The file of another build is refused. With --one-host all
+cases are on one host, which takes neither that right nor tc.
 """
 import argparse
 import hashlib
@@ -59,7 +60,10 @@ def text_of(machine):
 
 
 def keys_of(text):
-    return dict(line.split(None, 1) for line in text.splitlines() if line and line[0] != "#")
+    lines = [line for line in text.splitlines() if line and line[0] != "#"]
+    machine = dict(line.split(None, 1) for line in lines)
+    machine.pop("cached", None)  # the one key that comes several times: each size counts as a part of its name
+    return dict(machine, **dict((" ".join(x[:3]), " ".join(x[3:])) for x in map(str.split, lines) if x[0] == "cached"))
 
 
 def calibrate_crowd(options):
@@ -69,7 +73,7 @@ def calibrate_crowd(options):
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
         try:
             if job.stdout.readline() != "ready\n":
-                raise Failed("no ranks: " + job.stderr.read()[-400:])
+                raise Failed("no ranks on played hosts: " + job.stderr.read()[-400:])
             limit(job.pid, CROWD, max(RATES))
             out, said = job.communicate("go\n", timeout=options.timeout)
         except BaseException:
@@ -84,6 +88,8 @@ def calibrate(options, folder):
     """The keys of the machine file, with their units: GB/s and ns."""
     machine = keys_of(subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout)
     machine["nic"] = "0 GB/s"
+    if options.one_host:
+        return machine
     played = calibrate_crowd(options)
     machine.update((key, played[key]) for key in ("nic_core", "nic_path", "nic_message"))
 
@@ -226,10 +232,11 @@ def fits(case, tried, played):
     return tried["ranks"] == case["ranks"] and SHORTEST[played] <= tried["time_ns"] / 1e6 <= LONGEST
 
 
-def drawn(seed, number, cores, foreseen_on):
+def drawn(seed, number, cores, foreseen_on, one_host=False):
     """The cases for place `number`, one after the other: the next one replaces one whose repeats differ. foreseen_on(case): the
     simulation on TRIED_ON."""
-    rnd, kind, played = random.Random("%d/%d" % (seed, number)), KINDS[number % len(KINDS)], number % 4 != 3
+    rnd, kind = random.Random("%d/%d" % (seed, number)), KINDS[number % len(KINDS)]
+    played = number % 4 != 3 and not one_host
     for _ in range(1000):
         case = draw(rnd, kind, played, cores)
         if fits(case, foreseen_on(case), played):
@@ -272,8 +279,10 @@ def begin(options, folder):
             raise Failed("%s has the cases of seed %d: name another file" % (options.json, kept["seed"]))
         if kept.get("build") != build_of(options):
             raise Failed("%s has the cases of another build: name another file" % options.json)
+        if kept.get("one_host", False) != options.one_host:
+            raise Failed("%s has cases of %s: name another file" % (options.json, "played hosts, too" if options.one_host else "one host alone"))
         return kept
-    kept = dict(seed=options.seed, build=build_of(options), machine=calibrate(options, folder), cases=[], replaced=[], tried=0)
+    kept = dict(seed=options.seed, one_host=options.one_host, build=build_of(options), machine=calibrate(options, folder), cases=[], replaced=[], tried=0)
     keep(options, kept)
     return kept
 
@@ -301,7 +310,8 @@ def compare(options, folder):
     cores = max(1, int(kept["machine"]["cores"]))
     print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
     while len(kept["cases"]) < options.cases and time.time() < end:
-        candidates = drawn(options.seed, len(kept["cases"]), cores, lambda case: foresee(options, folder, case, TRIED_ON))
+        candidates = drawn(options.seed, len(kept["cases"]), cores, lambda case: foresee(options, folder, case, TRIED_ON),
+                           options.one_host)
         for _ in range(kept["tried"]):  # by the call before
             next(candidates)
         for case in candidates:
@@ -324,18 +334,19 @@ def main():
     parser.add_argument("--limit-seconds", type=float, default=1e9, help="no further case is begun after this")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one case may take")
     parser.add_argument("--json", metavar="FILE", help="keep everything in FILE, and go on behind what is there")
+    parser.add_argument("--one-host", action="store_true", help="all cases on one host; this needs no network namespaces")
     options = parser.parse_args()
     options.weft = os.path.join(options.build, "weft")
     try:
         with tempfile.TemporaryDirectory(prefix="foreseen-") as folder:
             kept = compare(options, folder)
-    except (Failed, subprocess.SubprocessError) as e:
-        print("foreseen: %s" % e, file=sys.stderr)
+    except (Failed, OSError, subprocess.SubprocessError) as e:
+        print("foreseen: %s%s" % (e, "" if options.one_host else " (--one-host needs neither namespaces nor tc)"), file=sys.stderr)
         return 1
     errors = sorted(abs(c["error"]) for c in kept["cases"])
     if errors:
-        print("%d cases, %d replaced: median error %.1f %%, worst %.1f %%" % (
-            len(errors), len(kept["replaced"]), statistics.median(errors) * 100, errors[-1] * 100))
+        print("%d cases%s, %d replaced: median error %.1f %%, worst %.1f %%" % (
+            len(errors), ", all on one host" if options.one_host else "", len(kept["replaced"]), statistics.median(errors) * 100, errors[-1] * 100))
     return 0 if errors else 1
 
 

@@ -187,7 +187,7 @@ int cmd_sim(int argc, char **argv)
         {"svg", ARGS_FLAG, NULL, "print a picture of the time line instead, as SVG", &o.svg, 0, 0},
         {"list", ARGS_FLAG, NULL, "list the machines and models that weft knows", &o.machines, 0, 0},
         {"show", ARGS_FLAG, NULL, "print the machine as a file, to begin one's own with", &o.show, 0, 0},
-        {"calibrate", ARGS_FLAG, NULL, "measure this machine's memory and messages, and print it as a file",
+        {"calibrate", ARGS_FLAG, NULL, "measure this machine's memory, caches and messages, and print it as a file",
          &o.calibrate, 0, 0},
         {0}};
     const struct args_verb verb = {

@@ -1,4 +1,6 @@
-/* The best of several rounds counts: what else the machine does at the time can only make a round slower. */
+/* The best of several rounds counts: what else the machine does at the time can only make a round slower. Of copies it
+ * is the one that a quarter of them does not exceed. Cores sleep before each of them, as between two runs of a job that
+ * computes, or waits: what caches lose meanwhile differs from machine to machine, and is measured as well. */
 #define _GNU_SOURCE
 #include "foresee/calibrate.h"
 
@@ -8,11 +10,22 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BYTES ((size_t)16 << 20) /* more than caches hold */
-#define RUNS 300                 /* of an exec, in a round */
+#define PIECE ((size_t)256 << 10)       /* bytes that are copied at once, as the engine does */
+#define COPIES 15                       /* rounds of copies */
+#define PAUSE 2000000                   /* ns for which cores sleep between two copies, */
+#define AWAKE 200000                    /* and which they then wait, so that the next copy begins at full speed */
+#define MEMORY ((size_t)256 << 20)      /* bytes that are read and written: more than caches hold */
+#define LEAST_MEMORY ((size_t)32 << 20) /* of a core, if there are many */
+#define MOST_HOST ((size_t)1 << 30)     /* bytes of all cores together: more are not in caches */
+#define CACHED \
+    ((size_t)256 << 10) /* the smallest size for which caches are measured; each further one is twice as large, */
+#define MOST_CACHED ((size_t)64 << 20) /* up to this one */
+#define CAST ((size_t)16 << 20)
+#define RUNS 300 /* of an exec, in a round */
 #define MOST_CORES 256
 
 double calibrate_now(void)
@@ -29,28 +42,95 @@ static int cores_here(void)
     return n < 1 ? 1 : n > MOST_CORES ? MOST_CORES : n;
 }
 
+/* ---- a move of one rank ---- */
+
+struct local {
+    weft_layout *src, *dst;
+    weft_plan *plan;
+    weft_comm *comm;
+    weft_exec *exec;
+};
+
+static int open_local(struct local *l, const char *src, const char *dst, weft_view in, weft_view out)
+{
+    int err = weft_comm_open("self:", NULL, &l->comm);
+    if (!err)
+        err = weft_layout_parse(src, &l->src);
+    if (!err)
+        err = weft_layout_parse(dst, &l->dst);
+    if (!err)
+        err = weft_lower(&(weft_move){"t", l->src, l->dst}, 1, 0, NULL, &l->plan);
+    return err ? err : weft_bind(l->plan, l->comm, &in, &out, NULL, &l->exec);
+}
+
+static void close_local(struct local *l)
+{
+    weft_exec_close(l->exec);
+    weft_plan_free(l->plan);
+    weft_comm_close(l->comm);
+    weft_layout_free(l->src);
+    weft_layout_free(l->dst);
+}
+
 /* ---- copies ---- */
 
 struct copier {
-    pthread_barrier_t *gate;
-    atomic_int *go; /* 0: not all threads are there yet; 1: begin; -1: end */
-    char *from, *to;
-    double took[CALIBRATE_ROUNDS];
+    const struct copying *all;
+    char *memory; /* `bytes` of it are read and written: the first half is copied to the second one */
+    double took[COPIES];
 };
+
+struct copying {
+    int n;
+    size_t bytes;
+    bool whole;        /* by one move of the library, which may have faster stores for it; otherwise by memcpy */
+    atomic_int *there; /* how often threads have come to the gate */
+    atomic_int *go;    /* 0: not all threads are there yet; 1: begin; -1: end */
+};
+
+/* All threads come and go on together. */
+static void gate(const struct copying *a, int turn)
+{
+    atomic_fetch_add(a->there, 1);
+    while (atomic_load(a->there) < turn * a->n)
+        sched_yield();
+}
+
+static void pause_copying(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    for (double end = calibrate_now() + AWAKE; calibrate_now() < end;)
+        sched_yield();
+}
 
 static void *copy_rounds(void *arg)
 {
     struct copier *c = arg;
-    int go;
-    while (!(go = atomic_load(c->go)))
+    size_t half = c->all->bytes / 2;
+    struct local l = {0};
+    char text[64];
+    int go, err = 0;
+    while (!(go = atomic_load(c->all->go)))
         sched_yield();
-    for (int r = 0; r < CALIBRATE_ROUNDS && go > 0; r++) {
-        pthread_barrier_wait(c->gate);
+    if (go < 0)
+        return NULL;
+    memset(c->memory, 1, c->all->bytes);
+    snprintf(text, sizeof text, "u8[%zu] @x1", half);
+    weft_view in = WEFT_VIEW(c->memory, half), out = WEFT_VIEW(c->memory + half, half);
+    if (c->all->whole)
+        err = open_local(&l, text, text, in, out);
+    for (int r = 0; r < COPIES; r++) {
+        gate(c->all, 2 * r + 1);
+        pause_copying();
+        gate(c->all, 2 * r + 2);
         double t = calibrate_now();
-        memcpy(c->to, c->from, BYTES);
-        pthread_barrier_wait(c->gate);
-        c->took[r] = calibrate_now() - t; /* until the last one was done */
+        if (c->all->whole && !err)
+            err = weft_exec_run(l.exec);
+        for (size_t at = 0; at < half && !c->all->whole; at += PIECE)
+            memcpy(c->memory + half + at, c->memory + at, half - at < PIECE ? half - at : PIECE);
+        c->took[r] = err ? INFINITY : calibrate_now() - t;
     }
+    close_local(&l);
     return NULL;
 }
 
@@ -59,34 +139,61 @@ static int no_memory(struct failure *why)
     return failure_set(why, CLI_WRONG, "not enough memory, or threads, to measure with");
 }
 
-/* The rate at which n threads copy together, in bytes a nanosecond. */
-static int copy_rate(int n, double *rate, struct failure *why)
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* whole: see struct copying. The rate at which n threads copy together if each reads and writes `bytes` bytes, in bytes
+ * a nanosecond. */
+static int copy_rate(int n, size_t bytes, bool whole, double *rate, struct failure *why)
 {
     struct copier c[MOST_CORES] = {0};
     pthread_t thread[MOST_CORES];
-    pthread_barrier_t gate;
-    atomic_int go = 0;
-    char *memory = malloc(2 * BYTES * (size_t)n);
-    if (!memory)
+    atomic_int go = 0, there = 0;
+    const struct copying all = {n, bytes, whole, &there, &go};
+    size_t size = bytes * (size_t)n; /* of shared memory, as ranks of a host have: it may have smaller pages */
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
         return no_memory(why);
-    memset(memory, 1, 2 * BYTES * (size_t)n);
-    pthread_barrier_init(&gate, NULL, (unsigned)n);
     int started = 1;
     for (int i = 0; i < n; i++)
-        c[i] = (struct copier){&gate, &go, memory + 2 * BYTES * (size_t)i, memory + 2 * BYTES * (size_t)i + BYTES, {0}};
+        c[i] = (struct copier){.all = &all, .memory = memory + bytes * (size_t)i};
     while (started < n && !pthread_create(&thread[started], NULL, copy_rounds, &c[started]))
         started++;
     atomic_store(&go, started == n ? 1 : -1);
     copy_rounds(&c[0]);
-    double best = INFINITY;
-    for (int r = 0; r < CALIBRATE_ROUNDS; r++)
-        best = fmin(best, c[0].took[r]);
     for (int i = 1; i < started; i++)
         pthread_join(thread[i], NULL);
-    *rate = (double)BYTES * n / best;
-    pthread_barrier_destroy(&gate);
-    free(memory);
-    return started == n ? CLI_OK : no_memory(why);
+    for (int r = 0; r < COPIES; r++) /* a round lasts until the last one is done */
+        for (int i = 1; i < started; i++)
+            c[0].took[r] = fmax(c[0].took[r], c[i].took[r]);
+    qsort(c[0].took, COPIES, sizeof *c[0].took, compare);
+    *rate = (double)bytes / 2 * n / c[0].took[COPIES / 4];
+    munmap(memory, size);
+    return started == n && *rate > 0 ? CLI_OK : no_memory(why);
+}
+
+/* What each of n cores reads and writes, so that caches hold nothing of it. */
+static size_t memory_each(size_t n)
+{
+    return MEMORY / n > LEAST_MEMORY ? MEMORY / n : LEAST_MEMORY;
+}
+
+/* How one core, and all of them, copy what caches hold. */
+static int cached_rates(struct machine_file *m, struct failure *why)
+{
+    int code = CLI_OK;
+    for (size_t bytes = CACHED; bytes <= MOST_CACHED && !code; bytes *= 2) {
+        struct machine_file_cached *x = &m->cached[m->ncached++];
+        x->bytes = (double)bytes;
+        code = copy_rate(1, bytes, false, &x->copy, why);
+        x->copy_host = m->copy_host;
+        if (!code && bytes * (size_t)m->cores <= MOST_HOST)
+            code = copy_rate((int)m->cores, bytes, false, &x->copy_host, why);
+    }
+    return code;
 }
 
 /* ---- messages between two ranks ---- */
@@ -143,40 +250,25 @@ static void *talk(void *arg)
 /* The rate of a cast from f32 to bf16, on one core. */
 static int cast_rate(double *rate, struct failure *why)
 {
-    char text[64];
-    size_t n = BYTES / 4;
-    weft_layout *src = NULL, *dst = NULL;
-    weft_plan *plan = NULL;
-    weft_comm *comm = NULL;
-    weft_exec *exec = NULL;
+    char src[64], dst[64];
+    size_t n = CAST / 4;
+    struct local l = {0};
     char *from = malloc(4 * n), *to = malloc(2 * n);
     weft_view in = WEFT_VIEW(from, 4 * n), out = WEFT_VIEW(to, 2 * n);
     double best = INFINITY;
-    int err = from && to ? weft_comm_open("self:", NULL, &comm) : WEFT_ENOMEM;
-    if (!err) { /* memory that nobody has written is one page of zeros, which a cache holds */
+    if (from && to) { /* memory that nobody has written is one page of zeros, which a cache holds */
         memset(from, 0x3f, 4 * n);
         memset(to, 0x3f, 2 * n);
     }
-    snprintf(text, sizeof text, "f32[%zu] @x1", n);
-    if (!err)
-        err = weft_layout_parse(text, &src);
-    snprintf(text, sizeof text, "bf16[%zu] @x1", n);
-    if (!err)
-        err = weft_layout_parse(text, &dst);
-    if (!err)
-        err = weft_lower(&(weft_move){"t", src, dst}, 1, 0, NULL, &plan);
-    if (!err)
-        err = weft_bind(plan, comm, &in, &out, NULL, &exec);
+    snprintf(src, sizeof src, "f32[%zu] @x1", n);
+    snprintf(dst, sizeof dst, "bf16[%zu] @x1", n);
+    int err = from && to ? open_local(&l, src, dst, in, out) : WEFT_ENOMEM;
     for (int r = 0; r < CALIBRATE_ROUNDS && !err; r++) {
         double start = calibrate_now();
-        err = weft_exec_run(exec);
+        err = weft_exec_run(l.exec);
         best = fmin(best, calibrate_now() - start);
     }
-    weft_exec_close(exec);
-    weft_plan_free(plan);
-    weft_comm_close(comm);
-    weft_layout_free(src);
-    weft_layout_free(dst);
+    close_local(&l);
     free(from);
     free(to);
     *rate = 3.0 * (double)n / best;
@@ -207,9 +299,15 @@ int calibrate_measure(struct machine_file *m, struct failure *why)
     m->ranks_per_host = 0;
     m->cores = cores_here();
     if (!code)
-        code = copy_rate(1, &m->copy, why);
+        code = copy_rate(1, MEMORY, false, &m->copy, why);
     if (!code)
-        code = copy_rate((int)m->cores, &m->copy_host, why);
+        code = copy_rate((int)m->cores, memory_each((size_t)m->cores), false, &m->copy_host, why);
+    if (!code)
+        code = copy_rate(1, MEMORY, true, &m->copy_long, why);
+    if (!code)
+        code = copy_rate((int)m->cores, memory_each((size_t)m->cores), true, &m->copy_long_host, why);
+    if (!code)
+        code = cached_rates(m, why);
     if (!code)
         code = cast_rate(&m->cast, why);
     if (!code)

@@ -12,14 +12,15 @@ static int no_memory(struct failure *why)
     return failure_set(why, CLI_WRONG, "not enough memory for the work of all ranks");
 }
 
-int graph_open(struct graph *g, const struct links *l, struct failure *why)
+int graph_open(struct graph *g, struct links *l, struct failure *why)
 {
     *g = (struct graph){.links = l, .table_size = 1024};
     g->table = malloc(g->table_size * sizeof *g->table);
     g->aside = malloc(((size_t)l->world + 1) * sizeof *g->aside);
     g->only_sends = calloc((size_t)l->world + 1, sizeof *g->only_sends);
     g->feeds = calloc((size_t)l->world + 1, sizeof *g->feeds);
-    if (!g->table || !g->aside || !g->only_sends || !g->feeds) {
+    g->sources = calloc((size_t)l->world + 1, sizeof *g->sources);
+    if (!g->sources || !g->table || !g->aside || !g->only_sends || !g->feeds) {
         graph_free(g);
         return no_memory(why);
     }
@@ -38,6 +39,7 @@ void graph_free(struct graph *g)
     free(g->aside);
     free(g->only_sends);
     free(g->feeds);
+    free(g->sources);
     free(g->busy);
     *g = (struct graph){0};
 }
@@ -137,11 +139,12 @@ static uint32_t message_of(struct graph *g, uint32_t ch, bool sends, bool feeds)
 
 /* What one end of a message, or the input or output of local work, is like. */
 struct end {
-    double bytes;   /* on the wire, or in memory for local work */
-    double copied;  /* by who copies it: the mean of what is read and written, which differ in a cast */
-    double pieces;  /* contiguous ones, in its buffers */
-    double strided; /* bytes of parts in several pieces */
-    bool held;      /* some are in a buffer of the plan, and not in a tensor */
+    double bytes;    /* on the wire, or in memory for local work */
+    double copied;   /* by who copies it: the mean of what is read and written, which differ in a cast */
+    double pieces;   /* contiguous ones, in its buffers */
+    double strided;  /* bytes of parts in several pieces */
+    double in_short; /* bytes of parts in short ones, or that are cast */
+    bool held;       /* some are in a buffer of the plan, and not in a tensor */
     int parts;
     double times; /* how often it counts */
     bool casts;
@@ -213,6 +216,7 @@ static struct end end_of(const struct adding *a, const int *times, const struct 
         e.copied += k * x->copied;
         e.pieces += k * x->pieces;
         e.strided += x->pieces > 1 ? k * x->bytes : 0;
+        e.in_short += x->casts || x->bytes < LINKS_LONG * x->pieces ? k * x->bytes : 0;
         e.casts |= x->casts;
         e.held |= x->held;
         e.parts++;
@@ -234,6 +238,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
 {
     struct links_load *x = &n->load;
     *(sends ? &n->pieces_from : &n->pieces_to) += (float)e->pieces;
+    *(sends ? &n->short_from : &n->short_to) += (float)e->in_short;
     n->strided += sends ? (float)e->strided : 0;
     n->held |= !sends && e->held;
     double *copied = sends ? &x->copied_from : &x->copied_to;
@@ -326,9 +331,13 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     int rank = a->p->rank;
     bool copies = st->kind == PLAN_COPY, casts = copies && casts_here(a->p, st);
     struct end e = end_of(a, a->times, st, 0, 1);
+    double read = e.bytes, in_short = e.in_short;
     if (st->nparts > 1) {
         struct end from = end_of(a, a->times, st, 1, st->nparts);
-        from.bytes = copies ? (e.bytes + from.bytes) / 2 : from.bytes; /* a copy may cast */
+        read = from.bytes;
+        in_short = fmax(in_short, from.in_short);
+        from.bytes =
+            (e.bytes + from.bytes) / 2; /* a copy may cast, and a fold reads several bytes for one that it writes */
         e = from;
     }
     *out = GRAPH_NONE;
@@ -342,8 +351,9 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     if (alone)
         g->aside[rank] = *out;
     g->nodes.v[*out].load.bytes += e.bytes * (casts ? cast_cost(g) : 1);
+    g->nodes.v[*out].short_from += (float)(copies && !casts ? in_short : e.bytes);
     g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
-    *(copies ? &g->copied : &g->folded) += (int64_t)e.bytes;
+    *(copies ? &g->copied : &g->folded) += (int64_t)(copies ? e.bytes : read);
     return CLI_OK;
 }
 
@@ -430,6 +440,18 @@ static void find_uses(struct graph *g, struct adding *a)
             g->feeds[p->steps[i].peer] = true;
 }
 
+/* all: how often each tensor counts, or NULL. */
+static void add_sources(struct graph *g, const weft_plan *p, const int *all)
+{
+    for (size_t i = 0; i < p->nbufs; i++) {
+        const struct plan_buf *b = &p->bufs[i];
+        double bytes = (double)weft_dtype_size(b->dtype) * (all ? all[b->tensor] : 1);
+        for (int d = 0; d < p->tensors[b->tensor].ndim; d++)
+            bytes *= (double)p->shapes[b->shape + (uint32_t)d];
+        g->sources[p->rank] += b->space == PLAN_SRC ? bytes : 0;
+    }
+}
+
 int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds, struct failure *why)
 {
     struct adding a = {.p = p,
@@ -443,6 +465,7 @@ int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds,
     if (!code) {
         find_uses(g, &a);
         code = add_rounds(g, &a, times, rounds, why);
+        add_sources(g, p, a.all);
     }
     if (!g->kind) {
         g->kind = plan_kind_text(p->kind, strlen(p->kind));
@@ -479,6 +502,8 @@ static void join(struct graph *g, struct graph_channel *c)
         a->load.launches_to += b->load.launches_to;
         a->pieces_from += b->pieces_from;
         a->pieces_to += b->pieces_to;
+        a->short_from += b->short_from;
+        a->short_to += b->short_to;
         a->strided += b->strided;
         a->held |= b->held;
         a->slots |= b->slots;
@@ -635,6 +660,39 @@ static int share_copies(struct graph *g, struct failure *why)
     return fits ? CLI_OK : no_memory(why);
 }
 
+/* ---- what is in caches ---- */
+
+/* A copy reads as much as it writes. What a rank has at first counts once, however often it is read. A message that
+ * both ends copy counts as a whole for what each of them may write: it decides by that how to copy. */
+static int find_caches(struct graph *g, struct failure *why)
+{
+    size_t n = (size_t)g->links->world + 1;
+    double *moved = calloc(n, sizeof *moved), *writes = calloc(n, sizeof *writes);
+    double *out = calloc(n, sizeof *out), *kept = calloc(n, sizeof *kept);
+    bool fits = moved && writes && out && kept;
+    for (size_t i = 0; fits && i < g->nodes.n; i++) {
+        struct graph_node *x = &g->nodes.v[i];
+        struct links_load *l = &x->load;
+        l->in_long = 1 - (float)fmin(1, (double)fmaxf(x->short_from, x->short_to) / fmax(1, l->bytes));
+        if (x->channel != GRAPH_NONE && !x->ends)
+            continue;
+        moved[l->from] += l->from == l->to ? l->bytes : l->copied_from;
+        moved[l->to] += l->from == l->to ? 0 : l->copied_to;
+        writes[l->from] += l->from == l->to ? l->bytes : l->copied_from > 0 ? l->copied_from + l->copied_to : 0;
+        writes[l->to] += l->from != l->to && l->copied_to > 0 ? l->copied_from + l->copied_to : 0;
+        out[l->from] += l->bytes;
+        kept[l->to] += l->bytes;
+    }
+    for (size_t r = 0; fits && r + 1 < n; r++)
+        kept[r] += fmin(out[r], g->sources[r]);
+    fits = fits && !links_cache(g->links, moved, writes, kept);
+    free(moved);
+    free(writes);
+    free(out);
+    free(kept);
+    return fits ? CLI_OK : no_memory(why);
+}
+
 static void add_busy(struct graph *g)
 {
     struct fair_use use[FAIR_USES];
@@ -686,6 +744,8 @@ int graph_close(struct graph *g, struct failure *why)
     g->edges.v = sorted;
     g->edges.cap = g->edges.n + 1;
     int code = g->links->m.inside == MACHINE_FILE_MEMORY ? share_copies(g, why) : CLI_OK;
+    if (!code && (g->links->m.ncached || g->links->m.copy_long > 0) && g->links->m.inside == MACHINE_FILE_MEMORY)
+        code = find_caches(g, why);
     if (!code)
         add_busy(g);
     return code;

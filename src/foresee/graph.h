@@ -22,12 +22,14 @@ struct graph_node {
     uint32_t channel;             /* GRAPH_NONE for work inside a rank */
     uint32_t joined;              /* further messages that were joined with it when they were added */
     float pieces_from, pieces_to; /* of a message inside a host: contiguous ones at each end */
-    float strided;                /* bytes of tensors that are in several pieces at the sender */
-    uint8_t ends;                 /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
-    bool slots;                   /* it goes through one of the channel's staging slots */
-    bool feeds;                   /* edges lead from it */
-    bool held;                    /* its receiver keeps it in a buffer of the plan */
-    bool flat;                    /* its receiver was first to have it, and nothing can wait for it */
+    float short_from,
+        short_to;  /* bytes that are in short pieces at each end (LINKS_LONG); of local work: at the first */
+    float strided; /* bytes of tensors that are in several pieces at the sender */
+    uint8_t ends;  /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
+    bool slots;    /* it goes through one of the channel's staging slots */
+    bool feeds;    /* edges lead from it */
+    bool held;     /* its receiver keeps it in a buffer of the plan */
+    bool flat;     /* its receiver was first to have it, and nothing can wait for it */
 };
 enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
 
@@ -48,7 +50,7 @@ struct graph_edge {
 };
 
 struct graph {
-    const struct links *links;
+    struct links *links; /* graph_close sets what they copy by what is in caches */
     VEC(struct graph_node) nodes;
     VEC(struct graph_channel) channels;
     VEC(struct graph_edge) edges;
@@ -56,6 +58,7 @@ struct graph {
     uint32_t *table; /* of channels, by their ends; until graph_close */
     size_t table_size;
     uint32_t *aside;  /* for each rank: the node of its copies that wait for nothing, or GRAPH_NONE */
+    double *sources;  /* bytes of the tensors that each rank has at first */
     bool *only_sends; /* ranks whose messages are joined as they are received; all false at first */
     bool *feeds;      /* of the plan that is being added: ranks from which messages come that something waits for */
     bool clash;       /* such a rank waits for something before it sends: the graph is of no use */
@@ -64,7 +67,7 @@ struct graph {
     const char *kind, *algorithm;
 };
 
-int graph_open(struct graph *g, const struct links *l, struct failure *why);
+int graph_open(struct graph *g, struct links *l, struct failure *why);
 /* Adds a plan `rounds` times. times: how often each tensor of the plan counts in each round, round by round, and then
  * in all of them; or NULL for one round in which each counts once. */
 int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds, struct failure *why);

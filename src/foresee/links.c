@@ -1,5 +1,6 @@
 #include "foresee/links.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Which of its host's ranks each one is, and with whom it copies on the same core. */
@@ -73,13 +74,17 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
     for (int k = 0; k < LINKS_KINDS; k++)
         l->first[k + 1] = l->first[k] + kinds[k].n;
     l->cap = malloc((links_count(l) + 1) * sizeof *l->cap);
-    if (!l->cap) {
+    l->copy = malloc((ranks + 1) * sizeof *l->copy);
+    l->writes = calloc(ranks + 1, sizeof *l->writes);
+    if (!l->cap || !l->copy || !l->writes) {
         links_free(l);
         return failure_set(why, CLI_WRONG, "not enough memory for the links of %d ranks", world);
     }
     for (int k = 0; k < LINKS_KINDS; k++)
         for (uint32_t i = l->first[k]; i < l->first[k + 1]; i++)
             l->cap[i] = kinds[k].cap;
+    for (uint32_t r = 0; r < ranks; r++)
+        l->copy[r] = m->copy;
     return CLI_OK;
 }
 
@@ -89,7 +94,37 @@ void links_free(struct links *l)
     free(l->slot);
     free(l->turn);
     free(l->cap);
+    free(l->copy);
+    free(l->writes);
     *l = (struct links){0};
+}
+
+int links_cache(struct links *l, const double *moved, const double *writes, const double *kept)
+{
+    const struct machine_file *m = &l->m;
+    int groups = (int)((l->hosts + m->hosts_on_cores - 1) / m->hosts_on_cores);
+    double *core = calloc((size_t)l->world + 1, sizeof *core), *all = calloc((size_t)groups + 1, sizeof *all);
+    int *ranks = calloc((size_t)groups + 1, sizeof *ranks);
+    bool fits = core && all && ranks, turns = m->cores && m->hosts_on_cores == 1;
+    for (int r = 0; fits && r < l->world; r++) {
+        int group = (int)(l->host[r] / m->hosts_on_cores);
+        core[turns ? l->turn[r] : r] += 2 * moved[r];
+        all[group] += kept[r];
+        ranks[group]++;
+    }
+    for (int r = 0; fits && r < l->world; r++)
+        l->writes[r] = writes[r] >= LINKS_MUCH;
+    for (int r = 0; fits && r < l->world; r++)
+        l->copy[r] = machine_file_copy(m, core[turns ? l->turn[r] : r]);
+    for (int h = 0; fits && h < l->hosts; h++) {
+        int group = (int)(h / m->hosts_on_cores);
+        double cores = m->cores ? (double)m->cores : (double)ranks[group];
+        l->cap[l->first[LINKS_COPY_HOST] + (uint32_t)h] = machine_file_copy_host(m, all[group] / fmax(1, cores));
+    }
+    free(core);
+    free(all);
+    free(ranks);
+    return fits ? 0 : -1;
 }
 
 struct uses {
@@ -132,19 +167,29 @@ static bool over_spine(const struct links *l, int from, int to)
     return rack_of(l, from) != rack_of(l, to);
 }
 
-/* One end's own work: `copied` bytes through its core or its device, and `ns` of its core. */
-static void use_rank(struct uses *u, int rank, double copied, double ns)
+/* How many bytes could be copied by `rate` while one is copied: of a share in long pieces, at another rate. */
+static double mixed(double share, double rate, double in_long)
+{
+    return in_long > 0 && rate > 0 ? 1 - share + share * rate / in_long : 1;
+}
+
+/* One end's own work: `copied` bytes through its core or its device, of which a share is in long pieces, and `ns` of
+ * its core. */
+static void use_rank(struct uses *u, int rank, double copied, double in_long, double ns)
 {
     const struct links *l = u->l;
+    uint32_t host = l->first[LINKS_COPY_HOST] + (uint32_t)l->host[rank];
+    double share = l->writes[rank] ? in_long : 0;
     if (l->m.inside == MACHINE_FILE_LINK) {
         use(u, LINKS_MEMORY, rank, copied);
     } else {
-        ns += copied / l->m.copy;
-        use(u, LINKS_TURNS, l->turn[rank], copied / l->m.copy);
+        double took = copied * mixed(share, l->copy[rank], l->m.copy_long) / l->copy[rank];
+        ns += took;
+        use(u, LINKS_TURNS, l->turn[rank], took);
     }
     use(u, LINKS_CORE, rank, ns);
     use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
-    use(u, LINKS_COPY_HOST, l->host[rank], copied);
+    use(u, LINKS_COPY_HOST, l->host[rank], copied * mixed(share, l->cap[host], l->m.copy_long_host));
 }
 
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out)
@@ -153,13 +198,13 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
     double b = x->bytes > 0 ? x->bytes : 1;
     bool host = l->host[x->from] == l->host[x->to];
     if (x->from == x->to) {
-        use_rank(&u, x->from, x->bytes / b, x->launches_from * l->m.launch / b);
+        use_rank(&u, x->from, x->bytes / b, x->in_long, x->launches_from * l->m.launch / b);
         return u.n;
     }
     double wire = !host && l->m.nic_core > 0 ? 1 / l->m.nic_core : 0;
     double messages = x->messages * (!host && l->m.nic_message > 0 ? l->m.nic_message : l->m.message);
-    use_rank(&u, x->from, x->copied_from / b, wire + (messages + x->launches_from * l->m.launch) / b);
-    use_rank(&u, x->to, x->copied_to / b, wire + (messages + x->launches_to * l->m.launch) / b);
+    use_rank(&u, x->from, x->copied_from / b, x->in_long, wire + (messages + x->launches_from * l->m.launch) / b);
+    use_rank(&u, x->to, x->copied_to / b, x->in_long, wire + (messages + x->launches_to * l->m.launch) / b);
     if (!host && l->m.nic_path > 0) {
         use(&u, LINKS_CORES, l->host[x->from] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);
         use(&u, LINKS_CORES, l->host[x->to] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);

@@ -2,6 +2,8 @@
  * copy, a fold) takes so much of each of some links. */
 #ifndef WEFT_FORESEE_LINKS_H
 #define WEFT_FORESEE_LINKS_H
+#include <stdbool.h>
+
 #include "foresee/fair.h"
 #include "foresee/machine_file.h"
 
@@ -28,7 +30,9 @@ struct links {
     int *own_host, *slot; /* slot: which of its host's ranks it is */
     int *turn;            /* the first rank of those that copy on the same core of the host */
     uint32_t first[LINKS_KINDS + 1];
-    double *cap; /* of each link; 0: no limit */
+    double *cap;  /* of each link; 0: no limit */
+    double *copy; /* what each rank copies, where ranks share memory */
+    bool *writes; /* so much that it copies long pieces as copy_long says */
 };
 
 /* What one message, copy or fold needs. */
@@ -38,6 +42,7 @@ struct links_load {
     double copied_from, copied_to;    /* bytes that each end copies beside that: packs, unpacks, takes */
     double messages;                  /* how many it stands for; 0 for local work */
     float launches_from, launches_to; /* kernels on devices */
+    float in_long;                    /* the share of the copied bytes that is in long pieces */
 };
 
 /* host: where each rank is, or NULL for ranks_per_host in a row. It is used until links_free. */
@@ -47,6 +52,11 @@ static inline uint32_t links_count(const struct links *l)
 {
     return l->first[LINKS_KINDS];
 }
+#define LINKS_LONG (64 << 10) /* bytes of a long piece, and */
+#define LINKS_MUCH (8 << 20)  /* of what a rank writes: from there on x86-64 copies without caches (engine/fill.c) */
+/* Sets what ranks and hosts copy by what is in caches. moved: the bytes that each rank copies in a run. writes: those
+ * of all that it may copy. kept: those that it reads of its own and writes, each once. -1: there is no memory. */
+int links_cache(struct links *l, const double *moved, const double *writes, const double *kept);
 /* What one byte of the load takes of each link. Returns how many links there are. */
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out);
 double links_latency(const struct links *l, int from, int to);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { COUNT, RATE, TIME, INSIDE };
+enum kind { COUNT, RATE, TIME, SIZE, INSIDE };
 static const struct key {
     const char *name;
     enum kind kind;
@@ -19,6 +19,8 @@ static const struct key {
     {"copy", RATE, offsetof(struct machine_file, copy)},
     {"cast", RATE, offsetof(struct machine_file, cast)},
     {"copy_host", RATE, offsetof(struct machine_file, copy_host)},
+    {"copy_long", RATE, offsetof(struct machine_file, copy_long)},
+    {"copy_long_host", RATE, offsetof(struct machine_file, copy_long_host)},
     {"inside", INSIDE, offsetof(struct machine_file, inside)},
     {"inside_rank", RATE, offsetof(struct machine_file, inside_rank)},
     {"inside_host", RATE, offsetof(struct machine_file, inside_host)},
@@ -46,8 +48,8 @@ static const struct {
     const char *name, *about, *text;
 } presets[] = {
     {"plain", "hosts of 8 ranks that share memory, one NIC of 100 Gbit/s",
-     "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncast 0\ncopy_host 80 GB/s\ninside_rank "
-     "0\n"
+     "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncast 0\ncopy_host 80 GB/s\n"
+     "copy_long 0\ncopy_long_host 0\ninside_rank 0\n"
      "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_latency 2 us\nnic_core 0\nnic_path "
      "0\nnic_message 0\nrails 0\n"
      "hosts_per_rack 0\nspine 0\nspine_latency 0\nmessage 100 ns\nlaunch 0\n"},
@@ -87,18 +89,19 @@ static const struct {
     enum kind kind;
     double factor;
 } units[] = {
-    {"GB/s", RATE, 1},          {"MB/s", RATE, 1e-3}, {"TB/s", RATE, 1e3}, {"Gbit/s", RATE, 0.125},
-    {"Mbit/s", RATE, 0.125e-3}, {"ns", TIME, 1},      {"us", TIME, 1e3},   {"ms", TIME, 1e6},
+    {"GB/s", RATE, 1}, {"MB/s", RATE, 1e-3}, {"TB/s", RATE, 1e3}, {"Gbit/s", RATE, 0.125}, {"Mbit/s", RATE, 0.125e-3},
+    {"ns", TIME, 1},   {"us", TIME, 1e3},    {"ms", TIME, 1e6},   {"B", SIZE, 1},          {"KB", SIZE, 1e3},
+    {"MB", SIZE, 1e6}, {"GB", SIZE, 1e9},
 };
 
-static bool read_real(const struct key *k, const char *value, const char *unit, double *out)
+static bool read_real(enum kind kind, const char *value, const char *unit, double *out)
 {
     char *end;
     double x = strtod(value, &end);
     if (end == value || *end || !(x >= 0) || x > 1e15)
         return false;
     for (size_t i = 0; i < sizeof units / sizeof *units && *unit; i++)
-        if (units[i].kind == k->kind && !strcmp(units[i].name, unit)) {
+        if (units[i].kind == kind && !strcmp(units[i].name, unit)) {
             *out = x * units[i].factor;
             return true;
         }
@@ -127,9 +130,34 @@ static const char *wanted(enum kind kind)
     switch (kind) {
     case COUNT: return "a whole number";
     case RATE: return "a rate such as '50 GB/s' (also MB/s, TB/s, Gbit/s, Mbit/s), or 0 for no limit";
+    case SIZE: return "a size such as '512 KB' (also B, MB, GB) and two rates such as '30 GB/s', one behind the other";
     case TIME: return "a time such as '2 us' (also ns, ms), or 0";
     default: return "'memory' or 'link'";
     }
+}
+
+#define CACHED "cached"
+
+/* "cached 512 KB 37 GB/s 70 GB/s" */
+static int read_cached(struct machine_file *m, const char *file, int number, const char *line, struct failure *why)
+{
+    char text[3][40], unit[3][40], more[2];
+    struct machine_file_cached x;
+    double *out[3] = {&x.bytes, &x.copy, &x.copy_host};
+    int n = sscanf(line, "%*s %39s %39s %39s %39s %39s %39s %1s", text[0], unit[0], text[1], unit[1], text[2], unit[2],
+                   more);
+    bool good = n == 6;
+    for (int i = 0; i < 3 && good; i++)
+        good = read_real(i ? RATE : SIZE, text[i], unit[i], out[i]) && *out[i] > 0;
+    if (!good)
+        return failure_set(why, CLI_BAD, "%s:%d: " CACHED " needs %s", file, number, wanted(SIZE));
+    if (m->ncached == MACHINE_FILE_CACHED)
+        return failure_set(why, CLI_BAD, "%s:%d: there are at most %d lines of " CACHED, file, number,
+                           MACHINE_FILE_CACHED);
+    if (m->ncached && m->cached[m->ncached - 1].bytes >= x.bytes)
+        return failure_set(why, CLI_BAD, "%s:%d: the sizes of " CACHED " must grow from line to line", file, number);
+    m->cached[m->ncached++] = x;
+    return CLI_OK;
 }
 
 static int read_line(struct machine_file *m, const char *file, int number, const char *line, struct failure *why)
@@ -138,6 +166,8 @@ static int read_line(struct machine_file *m, const char *file, int number, const
     int n = sscanf(line, "%39s %39s %39s %1s", key, value, unit, more);
     if (n <= 0)
         return CLI_OK;
+    if (!strcmp(key, CACHED))
+        return read_cached(m, file, number, line, why);
     if (n < 3)
         *unit = 0;
     for (size_t i = 0; i < KEYS; i++) {
@@ -146,7 +176,7 @@ static int read_line(struct machine_file *m, const char *file, int number, const
         void *at = (char *)m + keys[i].at;
         bool real = keys[i].kind == RATE || keys[i].kind == TIME;
         if (n == 4 || n < 2 ||
-            !(real                    ? read_real(&keys[i], value, unit, at)
+            !(real                    ? read_real(keys[i].kind, value, unit, at)
               : keys[i].kind == COUNT ? read_count(value, unit, at)
                                       : read_inside(value, unit, at)))
             return failure_set(why, CLI_BAD, "%s:%d: %s needs %s", file, number, key, wanted(keys[i].kind));
@@ -247,6 +277,40 @@ void machine_file_print(FILE *to, const struct machine_file *m)
         else
             fprintf(to, "%.17g %s\n", real, keys[i].kind == RATE ? "GB/s" : "ns");
     }
+    for (size_t i = 0; i < m->ncached; i++)
+        fprintf(to, "%-15s %.17g B %.17g GB/s %.17g GB/s\n", CACHED, m->cached[i].bytes, m->cached[i].copy,
+                m->cached[i].copy_host);
+}
+
+/* Between two sizes the time of a byte grows with the logarithm of the size. So it does from the last one to its
+ * double, where it is that of memory. at: the rate's place in the struct. */
+static double cached_rate(const struct machine_file *m, size_t at, double memory, double bytes)
+{
+    double size = 0, each = 0;
+    for (size_t i = 0; i <= m->ncached; i++) {
+        bool last = i == m->ncached;
+        double rate = memory, next = last ? 2 * size : m->cached[i].bytes;
+        if (!last)
+            memcpy(&rate, (const char *)&m->cached[i] + at, sizeof rate);
+        double then = rate > 0 ? 1 / rate : 0;
+        if (bytes < next) {
+            double mixed = i ? each + (then - each) * log(bytes / size) / log(next / size) : then;
+            return mixed > 0 ? 1 / mixed : 0;
+        }
+        size = next;
+        each = then;
+    }
+    return memory;
+}
+
+double machine_file_copy(const struct machine_file *m, double bytes)
+{
+    return cached_rate(m, offsetof(struct machine_file_cached, copy), m->copy, bytes);
+}
+
+double machine_file_copy_host(const struct machine_file *m, double bytes)
+{
+    return cached_rate(m, offsetof(struct machine_file_cached, copy_host), m->copy_host, bytes);
 }
 
 int machine_file_hosts(const struct machine_file *m, int world)

@@ -17,6 +17,13 @@ enum machine_file_inside {
     MACHINE_FILE_LINK    /* NVLink, NVSwitch or PCIe: a device copies, and each rank has a port */
 };
 
+#define MACHINE_FILE_CACHED 16 /* sizes, at most */
+
+/* What is copied where the data of a run fits into caches: the rates by the bytes that a rank reads and writes. */
+struct machine_file_cached {
+    double bytes, copy, copy_host;
+};
+
 /* Rates are in bytes a nanosecond, which are GB/s; times are in nanoseconds. */
 struct machine_file {
     char name[64];
@@ -27,6 +34,8 @@ struct machine_file {
     double copy;            /* one rank copies, packs or folds */
     double cast;            /* the same of casts: the mean of what is read and written; 0: as copy */
     double copy_host;       /* all ranks of a host together */
+    double copy_long;       /* the same in long pieces, of a rank that writes much (graph.c); 0: as copy */
+    double copy_long_host;  /* 0: as copy_host */
     double inside_rank;     /* MACHINE_FILE_LINK: the port of a rank, each direction */
     double inside_host;     /* MACHINE_FILE_LINK: all ports of a host together */
     double inside_latency;
@@ -42,6 +51,9 @@ struct machine_file {
     double spine_latency;   /* added to nic_latency */
     double message;         /* a rank's own time for a message, at either end */
     double launch;          /* a rank's own time for a kernel: each pack, unpack, copy and fold on a device */
+    struct machine_file_cached
+        cached[MACHINE_FILE_CACHED]; /* by size, which grows; copy and copy_host for more bytes */
+    size_t ncached;
 };
 
 /* `what` is the name of a preset, or of a file. These return an exit code and say in *why what is wrong. */
@@ -52,6 +64,9 @@ void machine_file_print(FILE *to, const struct machine_file *m); /* as machine_f
 const char *machine_file_preset(size_t i);
 const char *machine_file_about(size_t i); /* a preset in a few words */
 
+/* What one rank copies if it reads and writes `bytes` bytes in a run, and all ranks of a host if each does. */
+double machine_file_copy(const struct machine_file *m, double bytes);
+double machine_file_copy_host(const struct machine_file *m, double bytes);
 int machine_file_hosts(const struct machine_file *m, int world);
 /* What lowering knows of it. */
 weft_machine machine_file_lower(const struct machine_file *m);

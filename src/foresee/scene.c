@@ -300,7 +300,7 @@ static int cut_rounds(const struct scene *s, int rounds, int **out, struct failu
 
 /* How many rounds: as many as the busiest channel would have messages that others wait for, by a sample of the ranks;
  * SCENE_ROUNDS at most. */
-static int rounds_of(const struct scene *s, const struct links *l, const weft_lower_opts *opts, int *rounds,
+static int rounds_of(const struct scene *s, struct links *l, const weft_lower_opts *opts, int *rounds,
                      struct failure *why)
 {
     struct graph g;

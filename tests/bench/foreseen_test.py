@@ -56,7 +56,7 @@ check(machine == foreseen.TRIED_ON, "the machine was changed")
 
 # A file of another seed or build is refused; one of the same is gone on with.
 file = os.path.join(folder, "kept.json")
-bench = argparse.Namespace(weft=options.weft, build=os.path.dirname(options.weft), json=file, seed=3)
+bench = argparse.Namespace(weft=options.weft, build=os.path.dirname(options.weft), json=file, seed=3, one_host=False)
 whole = dict(seed=3, build=foreseen.build_of(bench), machine=machine, cases=[], replaced=[], tried=2)
 for change, good in (dict(), True), (dict(seed=4), False), (dict(build="0" * 64), False):
     foreseen.keep(bench, dict(whole, **change))

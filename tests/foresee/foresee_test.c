@@ -394,6 +394,86 @@ static void machine_files_print_and_read_back(void **state)
     }
 }
 
+static void sizes_in_caches_print_and_read_back(void **state)
+{
+    (void)state;
+    struct failure why;
+    struct machine_file a, b;
+    char *text = NULL;
+    size_t n = 0;
+    assert_int_equal(
+        machine_file_parse("m", "cached 512 KB 37 GB/s 70.3 GB/s\ncached 3 MB 11 GB/s 21 GB/s\n", &a, &why), CLI_OK);
+    assert_int_equal(a.ncached, 2);
+    FILE *to = open_memstream(&text, &n);
+    assert_non_null(to);
+    machine_file_print(to, &a);
+    fclose(to);
+    if (machine_file_parse("m", text, &b, &why))
+        fail_msg("%s", why.text);
+    assert_memory_equal(&a, &b, sizeof a);
+    free(text);
+}
+
+/* Of a long message both ranks copy a half, so each of them reads and writes as many bytes as the message has. */
+static void what_fits_into_caches_is_copied_at_their_rate(void **state)
+{
+    (void)state;
+    static const char *machine = "ranks_per_host 2\ninside_latency 0\nmessage 0\ncopy 10 GB/s\ncopy_host %s\n"
+                                 "cached 1 MB 40 GB/s %s\ncached 4 MB 20 GB/s %s\n";
+    static const struct {
+        const char *src, *dst, *all, *small, *large;
+        double ns;
+    } cases[] = {
+        {"u8[100000] @x1", "u8[100000] @x1=1", "0", "1 TB/s", "1 TB/s", 2500},
+        {"u8[1000000] @x1", "u8[1000000] @x1=1", "0", "1 TB/s", "1 TB/s", 12500},
+        {"u8[2000000] @x1", "u8[2000000] @x1=1", "0", "1 TB/s", "1 TB/s", 37500}, /* half of the way to 4 MB */
+        {"u8[4000000] @x1", "u8[4000000] @x1=1", "0", "1 TB/s", "1 TB/s", 1e5},
+        {"u8[8000000] @x1", "u8[8000000] @x1=1", "0", "1 TB/s", "1 TB/s", 4e5},
+        {"u8[1000000] @x1", "u8[1000000] @x1=1", "5 GB/s", "8 GB/s", "6 GB/s", 125000},
+        {"u8[8000000] @x1", "u8[8000000] @x1=1", "5 GB/s", "8 GB/s", "6 GB/s", 1.6e6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        snprintf(text, sizeof text, machine, cases[i].all, cases[i].small, cases[i].large);
+        near(time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30), cases[i].ns);
+    }
+}
+
+/* 20 MB to one other rank: each of the two copies a half, which is much. */
+static void long_pieces_of_much_data_have_a_rate_of_their_own(void **state)
+{
+    (void)state;
+    static const char *machine = "ranks_per_host 2\ninside_latency 0\nmessage 0\ncopy 10 GB/s\ncopy_host %s\n"
+                                 "copy_long 16 GB/s\ncopy_long_host %s\n";
+    static const struct {
+        const char *src, *dst, *host, *long_host;
+        double ns;
+    } cases[] = {
+        {"u8[20000000] @x1", "u8[20000000] @x1=1", "0", "0", 625000},
+        {"u8[12000000] @x1", "u8[12000000] @x1=1", "0", "0", 375000}, /* either may have to copy all of it */
+        {"u8[2000000] @x1", "u8[2000000] @x1=1", "0", "0", 1e5},
+        {"u8[20000000] @x1", "u8[20000000] @x1=1", "12 GB/s", "20 GB/s", 1e6},
+        {"u8[20000000] @x1", "u8[20000000] @x1=1", "12 GB/s", "0", 20e6 / 12},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        snprintf(text, sizeof text, machine, cases[i].host, cases[i].long_host);
+        near(time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30), cases[i].ns);
+    }
+    /* Shorter pieces are copied as ever. */
+    near(time_of("u8[500/x,80000] @x2", "u8[500,80000/x] @x2", "copy_long 16 GB/s\n", "direct", 1 << 30),
+         time_of("u8[500/x,80000] @x2", "u8[500,80000/x] @x2", "", "direct", 1 << 30));
+}
+
+/* It reads each of its inputs, and writes once what it has read: five passes over memory, where a copy has two. */
+static void a_fold_of_four_takes_as_long_as_two_and_a_half_copies(void **state)
+{
+    (void)state;
+    near(time_of("f32[100000] @x4 +sum(x)", "f32[100000] @x1",
+                 "ranks_per_host 4\ninside_latency 0\nmessage 0\ncopy 10 GB/s\ncopy_host 0\n", "direct", 1 << 30),
+         100000);
+}
+
 static void wrong_machine_files_are_refused(void **state)
 {
     (void)state;
@@ -416,6 +496,11 @@ static void wrong_machine_files_are_refused(void **state)
         {"hosts_on_cores 0\n", "hosts_on_cores must be at least 1"},
         {"rails 2\n", "rails is 0 or 1"},
         {"nix 4\n", "there is no key 'nix'"},
+        {"cached 1 MB 20 GB/s\n", "cached needs a size"},
+        {"cached 20 GB/s 1 MB 20 GB/s\n", "cached needs a size"},
+        {"cached 1 MB 20 GB/s 0\n", "cached needs a size"},
+        {"cached 1 MB 20 GB/s 40 GB/s 7\n", "cached needs a size"},
+        {"cached 1 MB 20 GB/s 40 GB/s\ncached 900 KB 30 GB/s 60 GB/s\n", "test:2: the sizes of cached must grow"},
     };
     struct machine_file m;
     struct failure why;
@@ -442,6 +527,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_path_leads_from_the_start_to_the_end),
         cmocka_unit_test(plans_that_do_not_fit_together_are_refused),
         cmocka_unit_test(machine_files_print_and_read_back),
+        cmocka_unit_test(sizes_in_caches_print_and_read_back),
+        cmocka_unit_test(what_fits_into_caches_is_copied_at_their_rate),
+        cmocka_unit_test(long_pieces_of_much_data_have_a_rate_of_their_own),
+        cmocka_unit_test(a_fold_of_four_takes_as_long_as_two_and_a_half_copies),
         cmocka_unit_test(wrong_machine_files_are_refused),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
