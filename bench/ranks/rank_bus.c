@@ -21,9 +21,10 @@ struct side {
     weft_view views[RANK_BUS_TENSORS];
     float *in; /* this rank's rows of all tensors */
     unsigned char *from, *to;
-    weft_comm *readers; /* the ranks that read are one job */
-    weft_comm *comm;    /* for the way over a gather */
-    weft_plan *plan;
+    weft_comm *readers;     /* the ranks that read are one job */
+    weft_comm *comm, *self; /* for the way over a gather: of both ranks; of rank 0, which casts */
+    weft_plan *plans[2];    /* one tensor: gather, then cast; or both at once */
+    float *wide;            /* a gathered tensor */
     uint16_t *whole, *cut;
 };
 static struct side side;
@@ -205,22 +206,24 @@ int rank_bus_check(void *arg, int rank)
 
 /* ---- gather, cast, broadcast, slice, on weft's own engine ---- */
 
-static int make_plan(const struct rank_bus_job *j, int rank)
+static int make_plans(const struct rank_bus_job *j, int rank)
 {
-    static const char *const forms[2] = {"f32[%lld/x,%lld] @x2", "bf16[%lld,%lld] @x1"};
+    static const char *const forms[] = {"f32[%lld/x,%lld] @x2", "f32[%lld,%lld] @x1", "bf16[%lld,%lld] @x1"};
     char text[128];
-    weft_layout *l[2] = {NULL, NULL};
+    weft_layout *l[3] = {NULL, NULL, NULL};
     weft_machine machine = WEFT_MACHINE_INIT;
     weft_lower_opts opts = {.size = sizeof opts, .machine = &machine};
     int err = weft_comm_machine(side.comm, &machine);
-    for (int i = 0; i < 2 && !err; i++) {
+    for (int i = 0; i < 3 && !err; i++) {
         snprintf(text, sizeof text, forms[i], (long long)j->rows, (long long)j->columns);
         err = weft_layout_parse(text, &l[i]);
     }
     if (!err)
-        err = weft_lower(&(weft_move){"t", l[0], l[1]}, 1, rank, &opts, &side.plan);
-    weft_layout_free(l[0]);
-    weft_layout_free(l[1]);
+        err = weft_lower(&(weft_move){"t", l[0], l[j->fused ? 2 : 1]}, 1, rank, &opts, &side.plans[0]);
+    if (!err && side.self)
+        err = weft_lower(&(weft_move){"t", l[1], l[2]}, 1, rank, &opts, &side.plans[1]);
+    for (int i = 0; i < 3; i++)
+        weft_layout_free(l[i]);
     return err;
 }
 
@@ -228,12 +231,16 @@ int rank_bus_gather_open(void *arg, int rank)
 {
     struct rank_bus_job *j = arg;
     weft_comm_opts opts = {.size = sizeof opts, .rank = rank, .ranks = RANK_BUS_RANKS};
-    size_t whole = (size_t)(j->rows * j->columns) * sizeof *side.whole;
+    size_t n = (size_t)(j->rows * j->columns);
     int err = weft_comm_open(j->comm, &opts, &side.comm);
+    if (!err && !j->fused && !rank)
+        err = weft_comm_open("self:", &(weft_comm_opts)WEFT_COMM_OPTS_INIT, &side.self);
     if (!err)
-        err = make_plan(j, rank);
+        err = make_plans(j, rank);
     if (!err)
-        err = weft_comm_alloc(side.comm, whole, WEFT_MEMORY_HOST, 0, (void **)&side.whole);
+        err = weft_comm_alloc(side.comm, n * sizeof *side.wide, WEFT_MEMORY_HOST, 0, (void **)&side.wide);
+    if (!err)
+        err = weft_comm_alloc(side.comm, n * sizeof *side.whole, WEFT_MEMORY_HOST, 0, (void **)&side.whole);
     side.cut = err ? NULL : malloc((size_t)rank_bus_elements(j) * sizeof *side.cut);
     if (!err && side.cut)
         memset(side.cut, 1, (size_t)rank_bus_elements(j) * sizeof *side.cut);
@@ -243,12 +250,29 @@ int rank_bus_gather_open(void *arg, int rank)
 int rank_bus_gather_close(void *arg, int rank)
 {
     (void)arg, (void)rank;
-    weft_plan_free(side.plan);
+    for (int i = 0; i < 2; i++)
+        weft_plan_free(side.plans[i]);
+    if (side.wide)
+        weft_comm_free(side.comm, side.wide);
     if (side.whole)
         weft_comm_free(side.comm, side.whole);
     free(side.cut);
+    weft_comm_close(side.self);
     weft_comm_close(side.comm);
+    side.plans[0] = side.plans[1] = NULL;
+    side.wide = NULL;
+    side.whole = side.cut = NULL;
+    side.comm = side.self = NULL;
     return 0;
+}
+
+/* The execs of a tensor. Rank 1 has no part of what is gathered. */
+static int bind_steps(const struct rank_bus_job *j, int rank, weft_view in, weft_exec *x[2])
+{
+    size_t n = (size_t)(j->rows * j->columns);
+    weft_view wide = WEFT_VIEW(side.wide, n * sizeof *side.wide), out = WEFT_VIEW(side.whole, n * sizeof *side.whole);
+    int err = weft_bind(side.plans[0], side.comm, &in, rank ? NULL : j->fused ? &out : &wide, NULL, &x[0]);
+    return err || !side.self ? err : weft_bind(side.plans[1], side.self, &wide, &out, NULL, &x[1]);
 }
 
 /* Tensor after tensor, as frameworks do it. The binding is part of no time. */
@@ -256,18 +280,16 @@ int rank_bus_gather(void *arg, int rank)
 {
     struct rank_bus_job *j = arg;
     int64_t n = j->rows / RANK_BUS_RANKS * j->columns, wide = j->columns / RANK_BUS_RANKS;
-    size_t whole = (size_t)(j->rows * j->columns) * sizeof *side.whole;
     int err = 0;
     double took = 0, used = 0;
     for (int t = 0; t < j->tensors && !err; t++) {
-        weft_exec *x = NULL;
-        weft_view in = WEFT_VIEW(side.in + t * n, (size_t)n * sizeof(float)), out = WEFT_VIEW(side.whole, whole);
-        err = weft_bind(side.plan, side.comm, &in, rank ? NULL : &out, NULL, &x);
+        weft_exec *x[2] = {NULL, NULL};
+        err = bind_steps(j, rank, (weft_view)WEFT_VIEW(side.in + t * n, (size_t)n * sizeof(float)), x);
         if (!err)
             err = weft_comm_barrier(side.comm, WEFT_DEADLINE);
         double begin = work_now(), cpu = cpu_now();
-        if (!err)
-            err = weft_exec_run(x);
+        for (int i = 0; i < 2 && !err && x[i]; i++)
+            err = weft_exec_run(x[i]);
         if (!err)
             err = weft_broadcast(side.comm, side.whole, j->rows * j->columns, WEFT_BF16, 0);
         for (int64_t r = 0; r < j->rows && !err; r++)
@@ -277,7 +299,8 @@ int rank_bus_gather(void *arg, int rank)
             err = weft_comm_barrier(side.comm, WEFT_DEADLINE);
         used += cpu_now() - cpu;
         took += work_now() - begin;
-        weft_exec_close(x);
+        for (int i = 0; i < 2; i++)
+            weft_exec_close(x[i]);
         if (!err && !is_right(j, rank, t, side.cut + t * j->rows * wide))
             __atomic_add_fetch(&j->wrong, 1, __ATOMIC_RELAXED);
     }

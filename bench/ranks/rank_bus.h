@@ -19,6 +19,7 @@ struct rank_bus_job {
     int64_t rows, columns, step, wrong;
     bool cpu;
     struct rank_bus_way way;
+    bool fused; /* gathers and casts at once */
     double begin[RANK_BUS_RANKS], end[RANK_BUS_RANKS], used[RANK_BUS_RANKS];
 };
 

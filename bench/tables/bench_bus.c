@@ -42,7 +42,7 @@ struct peer {
 struct result {
     struct line lines[WAYS];
     int n, npeers;
-    double memcpy, gather; /* memcpy: bytes a second, by all ranks */
+    double memcpy, gather, fused; /* memcpy: bytes a second, by all ranks */
     struct peer peers[PEERS];
 };
 struct options {
@@ -116,9 +116,11 @@ static int measure_way(struct worker_processes *w, struct rank_bus_job *j, struc
     return code;
 }
 
-static int measure_gather(struct worker_processes *w, struct rank_bus_job *j, double *out, struct failure *why)
+static int measure_gather(struct worker_processes *w, struct rank_bus_job *j, bool fused, double *out,
+                          struct failure *why)
 {
     double took[ROUNDS];
+    j->fused = fused;
     int code = worker_processes_do(w, rank_bus_gather_open, j, why) ? CLI_WRONG : CLI_OK;
     for (int i = -1; i < j->rounds && !code; i++)
         code = timed(w, j, rank_bus_gather, &took[i < 0 ? 0 : i], why);
@@ -190,6 +192,9 @@ static void print_text(const struct options *o, const struct result *r, const ch
         printf("\n%-44s %9s  %s\n", "other ways", "ms", "times the bus (cast at put, digests)");
     if (r->gather > 0)
         printf("%-44s %9.2f  %.2f\n", "weft: gather, cast, broadcast, slice", r->gather * 1e3, r->gather / ours(r));
+    if (r->fused > 0)
+        printf("%-44s %9.2f  %.2f\n", "weft: gather and cast in one plan, the rest so", r->fused * 1e3,
+               r->fused / ours(r));
     for (int i = 0; i < r->npeers; i++)
         if (*r->peers[i].why)
             printf("%-44s %9s  %s\n", r->peers[i].name, "-", r->peers[i].why);
@@ -226,6 +231,8 @@ static void print_json(const struct options *o, const struct result *r, const ch
     json_write_close(&j, ']');
     if (r->gather > 0)
         json_write_real(&j, "gather_ms", r->gather * 1e3);
+    if (r->fused > 0)
+        json_write_real(&j, "gather_cast_ms", r->fused * 1e3);
     json_write_open(&j, "peers", '[', false);
     for (int i = 0; i < r->npeers; i++) {
         json_write_open(&j, NULL, '{', true);
@@ -273,7 +280,9 @@ static int run(const struct options *o, const char *folder, struct result *out, 
             out->n += !code;
         }
         if (!code)
-            code = measure_gather(w, j, &out->gather, why);
+            code = measure_gather(w, j, false, &out->gather, why);
+        if (!code)
+            code = measure_gather(w, j, true, &out->fused, why);
         if (!code && j->wrong)
             code = failure_set(why, CLI_WRONG, "%lld tensors were wrong", (long long)j->wrong);
         worker_processes_close(w);
