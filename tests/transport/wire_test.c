@@ -321,8 +321,9 @@ static int mpi_rank(const char *library, const char *only)
             rows[i].body(&r);
     if (!only)
         many_opens(&r);
-    if (r.rank > 0 || r.size > 2)
-        leaks_unsearched(); /* takes seconds, and ranks are alike */
+    /* The search takes seconds, and ranks are alike. Open MPI leaves blocks of its own on x86-64. */
+    if (r.rank > 0 || r.size > 2 || strstr(library, "Open MPI"))
+        leaks_unsearched();
     wire_barrier(&r);
     if (r.failed[0])
         printf("failed: %s\n", r.failed);

@@ -523,14 +523,16 @@ static void two_descriptors(void **state)
     h->cmsg_level = SOL_SOCKET;
     h->cmsg_type = SCM_RIGHTS;
     h->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
-    memcpy(CMSG_DATA(h), pair, sizeof pair);
-    fine(part_link_begin(&l, pair[0]));
-    assert_int_equal(sendmsg(pair[1], &m, 0), 1);
-    assert_int_equal(part_link_receive_file(&l, &got, deadline_in(LONG)), EPROTO);
-    part_link_end(&l);
-    close(pair[1]);
-    assert_int_equal(process_files(), files);
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+        memcpy(CMSG_DATA(h), pair, sizeof pair);
+        fine(part_link_begin(&l, pair[0]));
+        assert_int_equal(sendmsg(pair[1], &m, 0), 1);
+        assert_int_equal(part_link_receive_file(&l, &got, deadline_in(LONG)), EPROTO);
+        part_link_end(&l);
+        close(pair[1]);
+    }
+    assert_true(process_files() <= files); /* the test before may close a few; what is kept here is 16 or more */
 }
 
 /* Nothing stays open, however many publishers come and go. */
