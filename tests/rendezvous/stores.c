@@ -22,6 +22,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/sodium.h"
 #include "rendezvous/store.h"
+#include "support/processes.h"
 #include "support/random.h"
 #include "support/share.h"
 #include "support/suite.h"
@@ -47,6 +48,7 @@ static void stores_serve(struct stores_place *p)
     int fd;
     assert_int_equal(address_listen(&a, &fd), 0);
     assert_int_equal(server_start(fd, TOKEN, -1, &p->server), 0);
+    server_counts(p->server, &(struct server_counts){0}); /* now its thread has begun: ranks may be forked */
     snprintf(p->url, sizeof p->url, "tcp:127.0.0.1:%d", a.port);
 }
 
@@ -131,16 +133,20 @@ void stores_run(struct stores_rank *ranks, int n, bool forked)
 {
     pthread_t threads[STORES_RANKS];
     pid_t pids[STORES_RANKS];
+    struct process_gate gate;
     fflush(NULL);
+    process_gate_begin(&gate);
     for (int i = 0; i < n; i++) {
         if (!forked)
             assert_int_equal(pthread_create(&threads[i], NULL, stores_thread, &ranks[i]), 0);
         else if ((pids[i] = fork()) == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            process_gate_pass(&gate);
             ranks[i].body(&ranks[i]);
             _exit(0);
         }
     }
+    process_gate_open(&gate);
     for (int i = 0; i < n; i++) {
         if (forked)
             waitpid(pids[i], NULL, 0);

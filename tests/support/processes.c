@@ -2,6 +2,8 @@
 #include "processes.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +92,27 @@ const char *process_end(pid_t pid, char *text)
     else if (status)
         snprintf(text, PROCESS_END, "exit code %d", WEXITSTATUS(status));
     return text;
+}
+
+void process_gate_begin(struct process_gate *g)
+{
+    assert_int_equal(pipe2(g->ends, O_CLOEXEC), 0);
+}
+
+/* The gate is open when nobody can write into it. */
+void process_gate_pass(struct process_gate *g)
+{
+    char nothing;
+    close(g->ends[1]);
+    while (read(g->ends[0], &nothing, 1) < 0 && errno == EINTR)
+        ;
+    close(g->ends[0]);
+}
+
+void process_gate_open(struct process_gate *g)
+{
+    close(g->ends[0]);
+    close(g->ends[1]);
 }
 
 int process_do(int (*f)(void *), void *arg)

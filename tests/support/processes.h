@@ -30,6 +30,16 @@ pid_t process_fork(unsigned seconds);
 #define PROCESS_END 80
 const char *process_end(pid_t pid, char *text);
 
+/* Children that are forked one after the other begin together: each waits in process_gate_pass until the parent opens
+ * the gate. So a thread of the parent that serves them sleeps while they are forked, and holds no lock, which a child
+ * would have for ever: that of malloc under ASan, say. */
+struct process_gate {
+    int ends[2];
+};
+void process_gate_begin(struct process_gate *g);
+void process_gate_pass(struct process_gate *g); /* in a child */
+void process_gate_open(struct process_gate *g); /* in the parent */
+
 /* Runs f in a child and gives its exit code. */
 int process_do(int (*f)(void *), void *arg);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "launched.h"
+#include "processes.h"
 #include "suite.h"
 #include "values.h"
 
@@ -137,18 +138,22 @@ static void ranks_meeting_init(struct ranks_meeting *m, int n)
 static void ranks_fork(struct ranks_rank *r, int n, int dies)
 {
     pid_t pids[RANKS_MAX];
+    struct process_gate gate;
+    process_gate_begin(&gate);
     for (int i = 0; i < n; i++) {
         fflush(NULL);
         pids[i] = fork();
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            process_gate_pass(&gate);
             if (ranks_hosts)
                 setenv("WEFT_HOST", (char[]){ranks_hosts[i], 0}, 1);
             ranks_main(&r[i]);
             _exit(0);
         }
     }
+    process_gate_open(&gate);
     for (int left = n; left > 0; left--) {
         int status, i = 0;
         pid_t pid = wait(&status);
