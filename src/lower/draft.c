@@ -237,8 +237,22 @@ void draft_passed_on(struct draft *d, int origin)
     d->nodes.v[d->nodes.n - 1].origin = origin;
 }
 
+struct draft_slabs *draft_slabs(struct draft *d, const weft_layout *src, const weft_layout *dst)
+{
+    struct draft_slabs *s = &d->slabs[hash_u64(src->hash, dst->hash) % DRAFT_CHOICES];
+    if (weft_layout_equal(s->src, src) && weft_layout_equal(s->dst, dst))
+        return s;
+    if (s->slabs)
+        d->side = NULL; /* it may be of these slabs */
+    weft_layout_free(s->slabs);
+    *s = (struct draft_slabs){src, dst, NULL};
+    return s;
+}
+
 void draft_drop(struct draft *d)
 {
+    for (size_t i = 0; i < DRAFT_CHOICES; i++)
+        weft_layout_free(d->slabs[i].slabs);
     for (size_t i = 0; i < d->tensors.n; i++) {
         weft_layout_free((weft_layout *)d->tensors.v[i].src);
         weft_layout_free((weft_layout *)d->tensors.v[i].dst);

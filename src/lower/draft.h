@@ -32,6 +32,12 @@ struct draft_choice {
 };
 #define DRAFT_CHOICES 16 /* pairs that are remembered: the layers of a model have the same ones */
 
+/* The layout of the slabs of a pair (row_slabs.c). */
+struct draft_slabs {
+    const weft_layout *src, *dst; /* the caller's; NULL: none */
+    weft_layout *slabs;           /* NULL: not made yet */
+};
+
 struct draft {
     int32_t rank, world;
     uint32_t tensor;  /* the tensor that is being lowered, to which new parts and nodes belong */
@@ -52,6 +58,7 @@ struct draft {
     VEC(uint32_t) deps;
     VEC(char) names;
     struct draft_choice chosen[DRAFT_CHOICES];
+    struct draft_slabs slabs[DRAFT_CHOICES];
     struct walk_side *side; /* the replicas of a destination that were walked last (feed.c); NULL: none */
     uint32_t side_set;      /* their axes */
     struct arena sides;     /* its memory */
@@ -62,6 +69,8 @@ struct draft {
 int draft_tensor(struct draft *d, const weft_move *m); /* adds a tensor, which becomes the one that is being lowered */
 /* A dense scratch buffer with these extents. */
 int draft_temp(struct draft *d, int dtype, const int64_t *extents, uint32_t *buf);
+/* What is remembered of the slabs of a pair. */
+struct draft_slabs *draft_slabs(struct draft *d, const weft_layout *src, const weft_layout *dst);
 /* Adds a part: a box and its place in a buffer. It belongs to the node that is added next. */
 int draft_part(struct draft *d, uint32_t buf, const struct draft_dim *dims);
 

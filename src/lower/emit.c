@@ -8,12 +8,17 @@ void emit_span_of(const struct pair_run *r, struct span *o)
     *o = (struct span){r->at, r->len, r->n, r->step, r->a, r->astep, r->b, r->bstep};
 }
 
-int emit_part_src(const struct job *j, const struct span *box)
+int emit_part_in(const struct job *j, uint32_t buf, const struct span *box)
 {
     struct draft_dim x[WEFT_MAX_DIMS];
     for (int i = 0; i < j->ndim; i++)
         x[i] = (struct draft_dim){box[i].at, box[i].len, box[i].n, box[i].step, box[i].a, box[i].astep};
-    return draft_part(j->d, j->d->tensors.v[j->d->tensor].src_buf + j->s_box, x);
+    return draft_part(j->d, buf, x);
+}
+
+int emit_part_src(const struct job *j, const struct span *box)
+{
+    return emit_part_in(j, j->d->tensors.v[j->d->tensor].src_buf + j->s_box, box);
 }
 
 int emit_part_dst(const struct job *j, const struct span *box)

@@ -208,7 +208,7 @@ static int fill_dests(struct box *x)
     x->ndests = n;
     for (x->nfolders = 1; x->nfolders < n && x->dest[x->nfolders].holds == x->dest[0].holds; x->nfolders++)
         ;
-    x->me = NULL;
+    x->me = j->taker && !x->source ? x->dest : NULL;
     for (size_t i = 0; i < n && !x->source; i++)
         if (x->dest[i].rank == j->d->rank)
             x->me = &x->dest[i];
@@ -354,7 +354,7 @@ static int fold_here(struct stretch *s)
         if (!(rc = emit_temp(j, j->src->dtype, s->span, &t->buf)) && !(rc = emit_part_temp(j, t->buf, s->span)))
             rc = draft_recv(j->d, 0, sender_of(s, t), j->src->dtype, (int64_t)i, &t->node);
     }
-    struct goal g = {.temp = x->ndests > 1 && j->wire != j->dst->dtype};
+    struct goal g = {.temp = j->taker || (x->ndests > 1 && j->wire != j->dst->dtype)};
     place_dest(s, x->me, g.dst);
     if (!rc && g.temp)
         rc = emit_temp(j, j->wire, s->span, &g.buf);
@@ -371,6 +371,8 @@ static int fold_here(struct stretch *s)
     struct value v = {.node = DRAFT_NONE};
     if (!rc)
         rc = fold_level(s, all, x->nterms, last, last, &g, &v);
+    if (j->taker)
+        return rc ? rc : j->taker->take(j->taker->arg, s->span, g.buf, v.node);
     uint32_t filled = v.node;
     if (!rc && g.temp) {
         rc = emit_part_temp(j, g.buf, s->span);
@@ -416,6 +418,8 @@ static int do_stretch(struct stretch *s)
     const struct job *j = x->j;
     if (x->source)
         return send_terms(s);
+    if (x->me == s->folder && s->folder->rank != j->d->rank) /* this rank is there for another one */
+        return j->taker->take(j->taker->arg, s->span, PLAN_NONE, DRAFT_NONE);
     if (x->me == s->folder)
         return fold_here(s);
     struct span v[WEFT_MAX_DIMS];
@@ -573,27 +577,32 @@ static int walk_cells(struct box *x, const struct cells *cells, int dim)
     return 0;
 }
 
-int lower_fold(const struct job *j)
+int lower_fold_send(const struct job *j)
+{
+    struct cells cells[WEFT_MAX_DIMS];
+    struct box x = {.j = j, .source = true};
+    int rc = 0;
+    for (int d = 0; d < j->ndim && !rc; d++)
+        rc = cells_src(j, d, &cells[d]);
+    return rc ? rc : walk_cells(&x, cells, 0);
+}
+
+int lower_fold_receive(const struct job *j)
 {
     struct cells cells[WEFT_MAX_DIMS];
     struct slots slots[WEFT_MAX_DIMS];
+    struct box x = {.j = j, .slots = slots};
     int rc = 0;
-    if (j->si >= 0) {
-        struct box x = {.j = j, .source = true};
-        for (int d = 0; d < j->ndim && !rc; d++)
-            rc = cells_src(j, d, &cells[d]);
+    for (int d = 0; d < j->ndim && !rc; d++) {
+        rc = cells_dst(j, d, &cells[d]);
         if (!rc)
-            rc = walk_cells(&x, cells, 0);
+            rc = intersect_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
     }
-    if (!rc && j->di >= 0 && !axes_part(j->dst, j->d_fold, j->di)) {
-        struct box x = {.j = j, .slots = slots};
-        for (int d = 0; d < j->ndim && !rc; d++) {
-            rc = cells_dst(j, d, &cells[d]);
-            if (!rc)
-                rc = intersect_slots(j, d, layout_piece(j->dst, j->di, d), &slots[d]);
-        }
-        if (!rc)
-            rc = walk_cells(&x, cells, 0);
-    }
-    return rc;
+    return rc ? rc : walk_cells(&x, cells, 0);
+}
+
+int lower_fold(const struct job *j)
+{
+    int rc = j->si >= 0 ? lower_fold_send(j) : 0;
+    return !rc && j->di >= 0 && !axes_part(j->dst, j->d_fold, j->di) ? lower_fold_receive(j) : rc;
 }

@@ -14,6 +14,15 @@ enum job_meet {
     JOB_WALK   /* everything else, or several hosts: the replicas of a piece are walked */
 };
 
+struct span;
+
+/* Takes a box of finished values of a fold instead of the destination's buffer (row_slabs.c). `node` has written the
+ * box to the temp `buf`; DRAFT_NONE: another rank folds it. */
+struct job_taker {
+    int (*take)(void *arg, const struct span *box, uint32_t buf, uint32_t node);
+    void *arg;
+};
+
 struct job {
     struct draft *d;
     struct arena *arena;
@@ -31,8 +40,9 @@ struct job {
     /* Sets of axes, bit a for axis a. */
     uint32_t s_split, s_free, s_fold, d_split, d_free, d_fold;
     int64_t s_replicas, s_terms, d_replicas; /* products of the sizes of s_free, s_fold, d_free */
-    int64_t s_mine, d_mine;       /* this rank's piece on either side: the mesh position of its replica 0, or -1 */
-    int64_t s_replica, d_replica; /* which of its replicas this rank has */
+    int64_t s_mine, d_mine;        /* this rank's piece on either side: the mesh position of its replica 0, or -1 */
+    int64_t s_replica, d_replica;  /* which of its replicas this rank has */
+    const struct job_taker *taker; /* NULL: none. Otherwise the destination has one replica of each piece */
     int64_t
         chunk; /* JOB_APART: the destination's largest piece along the cut dim; 0: not all its splits are by chunk */
 };
@@ -93,7 +103,8 @@ int emit_cut(const struct job *j, const struct span *box, int (*put)(void *arg, 
 int emit_dups(const struct job *j, const struct slots *slots, const struct span *box, bool from_src, uint32_t dep,
               int32_t stage);
 int emit_local(const struct job *j, const struct slots *slots,
-               const struct span *box); /* source to destination on this rank */
+               const struct span *box);                                      /* source to destination on this rank */
+int emit_part_in(const struct job *j, uint32_t buf, const struct span *box); /* at `a` of any buffer */
 int emit_part_src(const struct job *j, const struct span *box);
 int emit_part_dst(const struct job *j, const struct span *box);
 int emit_part_temp(const struct job *j, uint32_t buf,
@@ -107,6 +118,9 @@ int emit_identity(const struct job *j); /* fills the destination slots of this r
 
 int lower_direct(const struct job *j); /* no folds: every element has one term */
 int lower_fold(const struct job *j);
+/* Its two halves. With a taker, this rank may receive in the place of any other, `di`. */
+int lower_fold_send(const struct job *j);
+int lower_fold_receive(const struct job *j);
 int lower_boxed(const struct job *j); /* one side is boxes, or both are */
 /* Lowers what a piece of the source and a piece of the destination have in common, or a part of it; each element has
  * one term. s and t are the mesh positions of the pieces with all other coordinates 0. slots: this rank is the

@@ -122,6 +122,8 @@ static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 int64_t rows_bound(const struct job *j, const struct recognised *r)
 {
     int64_t n = local_count(j->dst, j->di);
+    if (!strcmp(r->kind, "reshard"))
+        return row_slabs_bound(j);
     if (!n)
         return 0;
     if (!strcmp(r->kind, "reduce"))
@@ -168,6 +170,8 @@ static const struct row table[] = {
     {"two_level", "reduce_scatter", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce_scatter,
      row_levels_stated_reduce_scatter, play_two_level},
     {"two_level", "reduce", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce, row_levels_stated_reduce, play_two_level},
+    {"slabs", "reduce_scatter", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
+    {"slabs", "reshard", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)
 
@@ -209,6 +213,8 @@ static const char *unfit(const struct row *row, const struct job *j, int64_t p, 
         return "it cannot run in place";
     if ((row->is & ROW_HOSTS) && !machine_hosts(j->machine, j->d->world))
         return "all ranks are on one host";
+    if (row->is & ROW_SLABS)
+        return row_slabs_unfit(j);
     if ((row->is & ROW_HOSTS) && !alike)
         return "groups that hold replicas lie on hosts in different ways";
     if (j->fold && !job_fold_op(j))
@@ -324,8 +330,15 @@ static int64_t price(const struct row *row, struct stages *s, const struct play 
 static int choose(const struct job *j, const struct recognised *r, bool in_place, const struct row **row)
 {
     bool any = false, alike = true;
-    for (size_t k = 0; k < ROWS && !any; k++)
-        any = !strcmp(table[k].kind, r->kind);
+    for (size_t k = 0; k < ROWS; k++) {
+        if (strcmp(table[k].kind, r->kind))
+            continue;
+        any |= table[k].play != NULL;
+        if ((table[k].is & ROW_SLABS) && !in_place && row_slabs_pays(j)) {
+            *row = &table[k];
+            return 0;
+        }
+    }
     int64_t p = any ? group_size(j, r) : 1;
     if (p < 2 || !countable(j, p))
         return 0;
@@ -339,7 +352,7 @@ static int choose(const struct job *j, const struct recognised *r, bool in_place
     int64_t best = price(NULL, &s, &x);
     best -= best / 64;
     for (size_t k = 0; k < ROWS; k++) {
-        if (strcmp(table[k].kind, r->kind) || unfit(&table[k], j, p, in_place, alike))
+        if (strcmp(table[k].kind, r->kind) || !table[k].play || unfit(&table[k], j, p, in_place, alike))
             continue;
         int64_t cost = price(&table[k], &s, &x);
         if (cost < best) {

@@ -16,7 +16,8 @@
 enum row_is {
     ROW_IN_PLACE = 1,     /* right also when source and destination share their memory */
     ROW_POWER_OF_TWO = 2, /* for groups of 2, 4, 8, ... members only */
-    ROW_HOSTS = 4         /* for ranks on several hosts only */
+    ROW_HOSTS = 4,        /* for ranks on several hosts only */
+    ROW_SLABS = 8         /* row_slabs.c says which pairs it fits, and which it is best for */
 };
 
 struct row {
@@ -27,7 +28,7 @@ struct row {
     /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is what all of them send.
      * Negative: an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
-    void (*play)(struct stages *s, const struct play *x); /* plays its stages, for the chooser */
+    void (*play)(struct stages *s, const struct play *x); /* plays its stages, for the chooser; NULL for ROW_SLABS */
 };
 
 /* *row is NULL for the general lowering. Refuses a forced algorithm that does not fit. */
@@ -65,6 +66,12 @@ int64_t row_levels_stated_reduce(const struct job *j, const struct recognised *r
 /* Are all groups that fold the same elements placed on hosts in the same way? Otherwise they would fold them in
  * different orders. */
 int row_levels_alike(const struct job *j, const struct recognised *r, bool *alike);
+int row_slabs(const struct job *j, const struct recognised *r);
+int64_t row_slabs_stated(const struct job *j, const struct recognised *r);
+int64_t row_slabs_bound(const struct job *j);     /* what the general lowering receives. Negative: an error */
+const char *row_slabs_unfit(const struct job *j); /* why it does not fit the pair, or NULL */
+/* Is it better than the general lowering? Only where all ranks share the memory of a host. */
+bool row_slabs_pays(const struct job *j);
 int row_alltoall_pairwise(const struct job *j, const struct recognised *r);
 int row_alltoall_bruck(const struct job *j, const struct recognised *r);
 #endif

@@ -1,0 +1,134 @@
+/* Slabs: for which pairs the lowering takes them by itself, which ones they do not fit, and what the plans do: sources
+ * are read in long runs, each term once. What they compute is compared with the general lowering and with an oracle by
+ * the random cases of tests/property. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "plan/plan.h"
+#include "support/suite.h"
+
+static int lower_one(const char *src, const char *dst, int rank, const weft_lower_opts *o, weft_plan **p)
+{
+    weft_layout *a = NULL, *b = NULL;
+    assert_int_equal(weft_layout_parse(src, &a), 0);
+    assert_int_equal(weft_layout_parse(dst, &b), 0);
+    int rc = weft_lower(&(weft_move){"t", a, b}, 1, rank, o, p);
+    weft_layout_free(a);
+    weft_layout_free(b);
+    return rc;
+}
+
+static void assert_algorithm(const char *src, const char *dst, const weft_machine *m, int in_place, bool slabs)
+{
+    weft_plan *p = NULL;
+    weft_lower_opts o = {.size = sizeof o, .machine = m, .in_place = in_place};
+    if (lower_one(src, dst, 0, &o, &p))
+        fail_msg("%s -> %s: %s", src, dst, weft_errmsg());
+    if (!strcmp(p->algorithm, "slabs") != slabs)
+        fail_msg("%s -> %s: algorithm %s", src, dst, p->algorithm);
+    weft_plan_free(p);
+}
+
+#define TERMS "f32[65536,256] @x8 +sum(x)"
+#define THIN "f32[65536,256/x] @x8"
+
+static void chosen_for_short_runs(void **state)
+{
+    (void)state;
+    assert_algorithm(TERMS, THIN, NULL, 0, true);
+    assert_algorithm(TERMS, "bf16[65536,256/x] @x8=8..15", NULL, 0, true);
+    assert_algorithm("bf16[4096,64,64] @a4.b2 +avg(a,b)", "bf16[4096,64,64/x] @x8", NULL, 0, true);
+    assert_algorithm("f32[16,1,33856,31] @a13 +sum(a)", "f32[16,1,33856,31/x] @x13", NULL, 0, true);
+    assert_algorithm("i32[65536,256] @x4 +max(x)", "i32[65536,256/y:1] @y4=4..7", NULL, 0, true);
+}
+
+static void not_chosen_where_it_gains_nothing(void **state)
+{
+    (void)state;
+    assert_algorithm(TERMS, "f32[65536/x,256] @x8", NULL, 0, false);                          /* long runs */
+    assert_algorithm("f32[2048,65536] @x8 +sum(x)", "f32[2048,65536/x] @x8", NULL, 0, false); /* long enough */
+    assert_algorithm("f32[512,256] @x8 +sum(x)", "f32[512,256/x] @x8", NULL, 0, false);       /* small */
+    assert_algorithm("f32[65536,256] @x2 +sum(x)", "f32[65536,256/x] @x2", NULL, 0, false);   /* few terms */
+    assert_algorithm("f32[65536,256] @x8 +sum(x)", "f32[65536,256] @x8", NULL, 0, false);     /* an allreduce */
+    assert_algorithm("f32[1048576,4] @x8 +sum(x)", "f32[1048576,4/x:1] @x8", NULL, 0, true);  /* rows side by side */
+    assert_algorithm("f32[1048576/y,4] @x8.y2 +sum(x)", "f32[1048576,4/z:1] @z16", NULL, 0, true);
+    assert_algorithm(TERMS, THIN, NULL, 1, false); /* in place: the sources would be overwritten */
+}
+
+/* Slabs send more bytes, for a host whose ranks read each other's memory. */
+static void not_chosen_between_hosts_and_on_devices(void **state)
+{
+    int host[8] = {0, 0, 0, 0, 1, 1, 1, 1};
+    weft_machine m = WEFT_MACHINE_INIT;
+    (void)state;
+    assert_algorithm(TERMS, THIN, &m, 0, true);
+    m.launch_ns = 4000;
+    assert_algorithm(TERMS, THIN, &m, 0, false);
+    m = (weft_machine)WEFT_MACHINE_INIT;
+    m.inside_bytes_per_us = 400000;
+    assert_algorithm(TERMS, THIN, &m, 0, false);
+    m = (weft_machine)WEFT_MACHINE_INIT;
+    m.ranks = 8;
+    m.host = host;
+    assert_algorithm(TERMS, THIN, &m, 0, false);
+    memset(host, 0, sizeof host);
+    assert_algorithm(TERMS, THIN, &m, 0, true);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    static const char *const cases[][3] = {
+        {"f32[4096,64] @x4", "f32[4096,64/x] @x4", "slabs"}, /* no fold */
+        {"f32[4096,64/x] @x4", "f32[4096/x,64] @x4", "slabs"},
+        {"f32[4096,64] @x4 +sum(x)", "f32[4096,64/x~1] @x4", "ghosts"},
+        {"f32[4096/y:7,64] @x4.y3 +sum(x)", "f32[4096,64/z] @z4", "deals blocks"},
+        {"f32[4096,64] @x4 +sum(x)", "f32[4096,64] @z1=4", "slabs"},
+        {"f32[3,5] @x8 +sum(x)", "f32[3,5/y] @y8=8..15", "no dim"},
+        {"f64[4] @a2=2,3 +sum(a)", "f32[4] @a4 +sum(a)", "narrower"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_plan *p = NULL;
+        weft_lower_opts o = {.size = sizeof o, .algorithm = "slabs"};
+        if (lower_one(cases[i][0], cases[i][1], 0, &o, &p) != WEFT_EINVAL || !strstr(weft_errmsg(), cases[i][2]))
+            fail_msg("%s -> %s: %s", cases[i][0], cases[i][1], p ? "it fits" : weft_errmsg());
+    }
+}
+
+/* Each rank folds one slab of whole rows, from one term of each rank, and sends the others their columns of it. */
+static void each_rank_folds_whole_rows(void **state)
+{
+    weft_plan *plan[8];
+    weft_lower_opts o = {.size = sizeof o};
+    (void)state;
+    for (int r = 0; r < 8; r++)
+        assert_int_equal(lower_one(TERMS, THIN, r, &o, &plan[r]), 0);
+    if (weft_plan_verify((const weft_plan *const *)(uintptr_t)plan, 8))
+        fail_msg("%s", weft_errmsg());
+    for (int r = 0; r < 8; r++) {
+        int64_t folded = 0, bytes[8] = {0};
+        for (size_t s = 0; s < plan[r]->nsteps; s++) {
+            const struct plan_step *st = &plan[r]->steps[s];
+            folded += st->kind == PLAN_REDUCE;
+            if (st->kind == PLAN_RECV)
+                bytes[st->peer] += st->bytes;
+        }
+        assert_true(folded > 0);
+        for (int from = 0; from < 8; from++)
+            assert_int_equal(bytes[from], from == r ? 0 : (8192 * 256 + 8192 * 32) * 4);
+        weft_plan_free(plan[r]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chosen_for_short_runs),
+        cmocka_unit_test(not_chosen_where_it_gains_nothing),
+        cmocka_unit_test(not_chosen_between_hosts_and_on_devices),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(each_rank_folds_whole_rows),
+    };
+    return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
+}
