@@ -292,6 +292,8 @@ int calibrate_job(struct machine_file *m, int *hosts, struct failure *why)
     int rank = err ? 0 : weft_comm_rank(c), code = !err && rank == 0 ? calibrate_measure(m, why) : CLI_OK;
     if (!err && rank)
         code = machine_file_open("plain", m, why);
+    if (!err && !code) /* the deadline is not for as long as rank 0 measures by itself */
+        err = weft_comm_barrier(c, WEFT_FOREVER);
     if (!err && !code) {
         find_crowd(&where, weft_comm_size(c), &crowd);
         if (crowd.n > 1)
