@@ -6,7 +6,7 @@
 
 int64_t test_share(int64_t ordinary, int64_t full);
 
-/* How many of n rounds with random or alike cases are run: all, and a third of them under a sanitizer, where each takes
- * several times as long. */
+/* How many of n rounds with random or alike cases are run: all; half of them if WEFT_TEST_SHARE is a percentage. Under
+ * a sanitizer, where each takes several times as long, it is a third or a quarter, unless WEFT_TEST_SHARE is "full". */
 int test_rounds(int n);
 #endif
