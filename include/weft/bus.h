@@ -220,6 +220,9 @@ typedef struct weft_subscribe_opts {
     /* Without `into`: where versions live. weft_pin_data and `arrived` give addresses of that device. */
     int32_t memory; /* WEFT_MEMORY_HOST or WEFT_MEMORY_CUDA */
     int32_t device; /* the number of the device; 0 for host memory */
+    /* Threads that copy during fetch, the one that fetches among them: up to 64, and 1 is that one alone. 0: as many as
+     * this rank has cores, at most 4. */
+    int64_t threads;
 } weft_subscribe_opts;
 #define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
 

@@ -305,6 +305,7 @@ class Bus(Closing):
         alone: bool = False,
         delta: bool = True,
         device: Any = None,
+        threads: int = 0,
         rank_of: Optional[Callable[[Any], int]] = None,
     ) -> "Subscriber":
         """Says which tensors of a set this job wants, and how it holds them. The set need not be published yet.
@@ -324,7 +325,8 @@ class Bus(Closing):
         with ``torch``. A pin is given back when the work that reads its arrays has ended; for PyTorch's current stream weft waits by itself.
 
         Data of another host is pulled once for all readers of this host, as changed elements where that is shorter. ``alone`` pulls for this rank only, with less
-        memory and more traffic; without ``delta`` it is pulled whole.
+        memory and more traffic; without ``delta`` it is pulled whole. ``threads`` copy during fetch, the one that fetches among them; 0: as many as
+        this rank has cores, at most 4.
 
         A tensor whose layout is boxes has a flat array. As an array of ``into`` it may be of any shape, dense, and longer than the boxes reach, and
         several tensors may be in one: only the elements of their boxes are written. Such a tensor arrives as its boxes alone, one behind the other.
@@ -341,7 +343,7 @@ class Bus(Closing):
         opts = ffi.new("weft_subscribe_opts *")
         opts.size = ffi.sizeof("weft_subscribe_opts")
         opts.rank, opts.only, opts.no_check = here, only, not digest
-        opts.alone, opts.no_delta = alone, not delta
+        opts.alone, opts.no_delta, opts.threads = alone, not delta, threads
         if comm is not None:
             opts.comm = comm._open().ptr
         keep: Any = None

@@ -9,7 +9,6 @@
 #include "base/math.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
-#include "version/block_sums.h"
 #include "version/fetch_device.h"
 #include "version/fetch_share.h"
 #include "version/fetch_version.h"
@@ -79,50 +78,6 @@ static int pull(struct fetch_attempt *a, struct fetch_source *o, const struct re
     }
     *array = a->scratch - lo;
     return fetch_sources_judge(a->s, o->part->rank, err);
-}
-
-/* Adds the bytes of a piece's blocks to their sums, except those in [lo, hi). */
-static void add_blocks(const struct reader_piece *p, int64_t bytes, const unsigned char *array, int64_t lo, int64_t hi,
-                       uint64_t *sums)
-{
-    for (size_t i = 0; i < p->nruns; i++) {
-        int64_t from = p->runs[i].first * SCHEMA_BLOCK, end = end_of(&p->runs[i], bytes);
-        int64_t before = min64(end, max64(lo, from)), after = max64(from, min64(hi, end));
-        block_sums_add(array + from, from, before - from, sums);
-        block_sums_add(array + max64(before, after), max64(before, after), end - max64(before, after), sums);
-    }
-}
-
-/* Copies the steps of a piece. With sums: also adds all bytes of its blocks to them, or, if ranks check them together,
- * those that are copied. */
-static void copy_steps(const struct fetch_attempt *a, const struct reader_piece *p, int64_t bytes,
-                       const unsigned char *array, uint64_t *sums)
-{
-    bool together = fetch_share_takes(a->s, p);
-    const weft_subscriber *s = a->s;
-    int from = s->theirs->v[p->theirs].layout->dtype, to = s->mine->v[p->mine].layout->dtype;
-    int64_t in = (int64_t)weft_dtype_size(from), out = (int64_t)weft_dtype_size(to);
-    unsigned char *dst = subscribe_place(s, a->to, p->mine);
-    const struct reader_step *one = p->steps;
-    if (p->nsteps == 1 && (!one->loops || (one->loops == 1 && one->v[1] == out && one->v[2] == in)) &&
-        from != WEFT_BOOL) {
-        block_sums_load(dst + one->to, to, array + one->from, one->from, from, p->bytes / in, sums);
-        if (sums && !together)
-            add_blocks(p, bytes, array, p->lo, p->hi, sums);
-        return;
-    }
-    /* If all blocks on the way are needed, they are summed as they are copied. */
-    bool apart = p->nruns > 1 && !together;
-    struct block_sums_walk w = {array, p->runs[0].first * SCHEMA_BLOCK, end_of(&p->runs[p->nruns - 1], bytes),
-                                apart ? NULL : sums, together};
-    if (sums && apart)
-        add_blocks(p, bytes, array, 0, 0, sums);
-    for (size_t i = 0; i < p->nsteps; i++) {
-        struct memory_tile t;
-        reader_plan_tile(&p->steps[i], &t);
-        block_sums_copy(&w, &t, dst + p->steps[i].to, to, p->steps[i].from, from);
-    }
-    block_sums_upto(&w, w.end);
 }
 
 /* sums: of the array's blocks. */
@@ -248,13 +203,13 @@ static int copy_piece(struct fetch_attempt *a, size_t i, size_t *done)
         err = sums ? 0 : error_nomem();
     }
     if (!err && sums && fetch_share_takes(s, p)) {
-        copy_steps(a, p, place->bytes, array, sums);
+        fetch_copy(a, p, place->bytes, array, sums);
         fetch_share_add(s, p, o->digests + place->block, sums);
         free(sums);
         return 0;
     }
     for (bool again = false, wrong = !err; wrong && !err;) {
-        copy_steps(a, p, place->bytes, array, sums);
+        fetch_copy(a, p, place->bytes, array, sums);
         err = sums ? check_piece(a, i, sums) : 0;
         wrong = err == WEFT_EMISMATCH && o->present && !again; /* the relay pulls wrong blocks again, once */
         if (wrong) {
@@ -288,6 +243,7 @@ int fetch_pieces_copy(struct fetch_attempt *a)
     weft_subscriber *s = a->s;
     size_t done = s->device ? 0 : s->plan.n; /* the device is behind */
     int err = s->device ? begin_device(a) : 0;
+    copy_threads_begin(&a->threads, s->threads);
     for (size_t i = 0; i < s->plan.n && !err; i++) {
         if (a->rank[i] >= 0)
             err = copy_piece(a, i, &done);
@@ -296,6 +252,7 @@ int fetch_pieces_copy(struct fetch_attempt *a)
         if (!err && s->cancelled) /* settle hears of it when a piece is staged, and the device may be behind */
             err = subscribe_stopped(s);
     }
+    copy_threads_end(&a->threads);
     if (!err && s->device)
         err = fetch_device_end(s);
     return err ? err : settle(a, s->plan.n);

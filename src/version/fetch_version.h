@@ -1,11 +1,13 @@
 /* Reading one version on this rank: what the files of it share.
  *
  *     fetch_sources.c   which rank of the publisher is read for which piece, and how: mapped, by the relay, by a socket
- *     fetch_pieces.c    copying the pieces, and checking their digests
+ *     fetch_pieces.c    the pieces, one after the other, and checking their digests
+ *     fetch_copy.c      copying a piece, by several threads if it is long
  *     fetch_share.c     checking them together with the other ranks of the job
  *     fetch_version.c   the whole: lease, layouts, sources, pieces, generations */
 #ifndef WEFT_VERSION_FETCH_VERSION_H
 #define WEFT_VERSION_FETCH_VERSION_H
+#include "version/copy_threads.h"
 #include "version/part_client.h"
 #include "version/subscribe.h"
 
@@ -43,6 +45,7 @@ struct fetch_attempt {
     bool wrong;       /* one of them is */
     size_t settled;   /* pieces that are staged, in the order of the plan */
     struct subscribe_buffer *to;
+    struct copy_threads threads;
 };
 
 /* ---- fetch_sources.c ---- */
@@ -60,6 +63,12 @@ bool fetch_sources_torn(const struct fetch_attempt *a, const struct fetch_source
 /* ---- fetch_pieces.c ---- */
 /* Stages all pieces, and tells the caller of them. Those that ranks do not check together are checked, too. */
 int fetch_pieces_copy(struct fetch_attempt *a);
+
+/* ---- fetch_copy.c ---- */
+/* Copies the steps of a piece out of an array of `bytes` bytes. With sums: also adds all bytes of its blocks to them,
+ * or, if ranks check them together, those that are copied. */
+void fetch_copy(struct fetch_attempt *a, const struct reader_piece *p, int64_t bytes, const unsigned char *array,
+                uint64_t *sums);
 
 /* ---- fetch_version.c ---- */
 /* The publisher's layouts of a version, and the plan for them, unless they are those that the subscriber has. */

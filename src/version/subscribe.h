@@ -47,6 +47,8 @@ struct weft_subscriber {
     weft_comm *comm;
     int rank, ranks; /* of the layouts; ranks: of the comm, or 1 */
     bool only, check, alone, no_delta;
+    int threads;             /* that copy, with the one that fetches */
+    int64_t least;           /* bytes of a piece that one thread copies, at least; tests set it */
     bool together;           /* the ranks of the comm may check digests together (fetch_share.h) */
     struct bus_relay *relay; /* of this host, if it is in this process */
     int (*progress)(void *arg, int64_t done, int64_t total);

@@ -7,6 +7,7 @@
 #include "bus/directories.h"
 #include "memory/memory.h"
 #include "version/bus.h"
+#include "version/parts_kit.h"
 #include "weft/bus.h"
 
 #define N 3
@@ -132,6 +133,7 @@ static inline weft_subscriber *subscribe(weft_bus *b, const char *set, const wef
     weft_subscriber *sub;
     make(&s, texts);
     fine(weft_subscribe(b, set, s.tensors, N, o, &sub));
+    copies_in_parts(sub, (int64_t)strlen(set));
     drop(&s);
     return sub;
 }

@@ -115,6 +115,7 @@ static void read_rank(weft_bus *b, weft_publisher **p, int ranks, int rank, int 
         o.memory = mode == PLAIN ? WEFT_MEMORY_CUDA : WEFT_MEMORY_HOST;
     }
     fine(weft_subscribe(b, "boxes", &(weft_bus_tensor){.name = "w", .layout = TO->layout}, 1, &o, &s));
+    copies_in_parts(s, seed + rank);
     int64_t lacks = missing(rank, ranks);
     if (lacks) {
         char text[64];
@@ -410,6 +411,7 @@ static void many_boxes(void **state)
         int64_t at = 0;
         o.rank = r;
         fine(weft_subscribe(b, "long", &(weft_bus_tensor){.name = "w", .layout = to}, 1, &o, &s));
+        copies_in_parts(s, r + 1);
         fine(weft_fetch(s, &latest, LONG, &v));
         fine(weft_swap(s, &v, LONG));
         fine(weft_use(s, &pin));

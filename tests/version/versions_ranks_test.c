@@ -7,6 +7,7 @@
 
 #include "support/ranks.h"
 #include "support/share.h"
+#include "version/parts_kit.h"
 #include "version/random_sides.h"
 #include "version/subscribe.h"
 
@@ -96,6 +97,7 @@ static void random_pairs(void **state)
             weft_subscribe_opts o = WEFT_SUBSCRIBE_OPTS_INIT;
             o.rank = r;
             fine(weft_subscribe(b, "pairs", to.tensors, TENSORS, &o, &to.sub[r]));
+            copies_in_parts(to.sub[r], i + r);
             if (r == 0)
                 assert_int_equal(weft_fetch(to.sub[r], &latest, 0, &v), WEFT_ETIMEOUT);
         }
@@ -221,6 +223,7 @@ static void together(struct ranks_rank *r)
     po.comm = so.comm = r->comm;
     RANKS_OK(r, weft_publish(b, "together", j->from.tensors, TENSORS, &po, &p));
     RANKS_OK(r, weft_subscribe(b, "together", j->from.tensors, TENSORS, &so, &s));
+    copies_in_parts(s, r->rank);
     RANKS_CHECK(r, weft_fetch(s, &latest, 10 * MS, &v) == WEFT_ETIMEOUT);
     for (int64_t step = 1; step < 6; step++) {
         weft_view views[TENSORS];
@@ -319,6 +322,7 @@ static void read_together(struct ranks_rank *r)
     weft_subscribe_opts so = WEFT_SUBSCRIBE_OPTS_INIT;
     so.comm = r->comm;
     RANKS_OK(r, weft_subscribe(b, "group", j->to.tensors, TENSORS, &so, &s));
+    copies_in_parts(s, r->rank + 1);
     RANKS_CHECK(r, s->together);
     RANKS_OK(r, weft_fetch(s, &latest, LONG, &v));
     RANKS_CHECK(r, v.step == 1);
@@ -421,6 +425,7 @@ static void read_apart(struct ranks_rank *r)
     so.arg = &reads;
     weft_bus_tensor t = {.name = "w", .layout = j->to.layouts[0], .from = names[r->rank]};
     RANKS_OK(r, weft_subscribe(b, "apart", &t, 1, &so, &s));
+    copies_in_parts(s, r->rank + 1);
     RANKS_CHECK(r, s->together);
     for (int64_t step = 1; step < 4; step++) {
         if (r->rank == 0)

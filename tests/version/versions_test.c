@@ -126,7 +126,11 @@ static void refused(void **state)
     weft_subscriber *sub;
     weft_layout *l;
     weft_publish_opts o = WEFT_PUBLISH_OPTS_INIT;
+    weft_subscribe_opts threads = WEFT_SUBSCRIBE_OPTS_INIT;
     make(&s, texts);
+    threads.threads = 65;
+    assert_int_equal(weft_subscribe(b, "refused", s.tensors, N, &threads, &sub), WEFT_EINVAL);
+    says("threads is 65: it must be 0 to 64");
     assert_int_equal(weft_bus_open("strange:x", NULL, &none), WEFT_EINVAL);
     assert_int_equal(weft_publish(b, "a/b", s.tensors, N, NULL, &p), WEFT_EINVAL);
     assert_int_equal(weft_publish(b, "", s.tensors, N, NULL, &p), WEFT_EINVAL);

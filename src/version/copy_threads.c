@@ -1,0 +1,96 @@
+#define _GNU_SOURCE
+#include "version/copy_threads.h"
+
+#include <sched.h>
+#include <signal.h>
+
+int copy_threads_usual(int ranks)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    int each = cores / (ranks > 1 ? ranks : 1);
+    return each < 1 ? 1 : each > COPY_THREADS_USUAL ? COPY_THREADS_USUAL : each;
+}
+
+void copy_threads_begin(struct copy_threads *t, int wanted)
+{
+    *t = (struct copy_threads){.wanted = wanted < 1 ? 1 : wanted > COPY_THREADS_MOST ? COPY_THREADS_MOST : wanted};
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+}
+
+/* Claims need no order among each other: what parts read was written before the copy began, with the lock. */
+static void work(struct copy_threads *t)
+{
+    for (int i; (i = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed)) < t->parts;)
+        t->part(t->arg, i);
+}
+
+static void *run(void *arg)
+{
+    struct copy_threads *t = arg;
+    pthread_mutex_lock(&t->lock);
+    for (unsigned long seen = 0;;) {
+        while (t->turn == seen && !t->ends)
+            pthread_cond_wait(&t->changed, &t->lock);
+        if (t->turn == seen)
+            break;
+        seen = t->turn;
+        pthread_mutex_unlock(&t->lock);
+        work(t);
+        pthread_mutex_lock(&t->lock);
+        if (!--t->busy)
+            pthread_cond_broadcast(&t->changed);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* Signals are for the threads of the program. Where there are no more threads, fewer do. */
+static void make(struct copy_threads *t)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (t->made + 1 < t->wanted && !pthread_create(&t->thread[t->made], NULL, run, t))
+        t->made++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    t->wanted = t->made + 1;
+}
+
+void copy_threads_run(struct copy_threads *t, int parts, void (*part)(void *arg, int i), void *arg)
+{
+    if (parts > 1 && t->wanted > 1 && !t->made)
+        make(t);
+    if (parts <= 1 || !t->made) {
+        for (int i = 0; i < parts; i++)
+            part(arg, i);
+        return;
+    }
+    pthread_mutex_lock(&t->lock);
+    t->part = part;
+    t->arg = arg;
+    t->parts = parts;
+    t->busy = t->made;
+    atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+    t->turn++;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    work(t);
+    pthread_mutex_lock(&t->lock);
+    while (t->busy) /* every thread has seen the end: none claims a part of the next copy too early */
+        pthread_cond_wait(&t->changed, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void copy_threads_end(struct copy_threads *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->ends = true;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    for (int i = 0; i < t->made; i++)
+        pthread_join(t->thread[i], NULL);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+}

@@ -1,0 +1,34 @@
+/* Threads that share the work of a long copy with the thread that needs it. They are made when the first such copy
+ * comes, sleep between copies, and end with copy_threads_end. Parts of a copy are claimed one by one, so that a thread
+ * that gets less of its core does fewer of them. */
+#ifndef WEFT_VERSION_COPY_THREADS_H
+#define WEFT_VERSION_COPY_THREADS_H
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define COPY_THREADS_MOST 64
+#define COPY_THREADS_USUAL 4 /* unless the caller says another number: more seldom gain */
+
+struct copy_threads {
+    int wanted; /* with the thread of the caller; 1: it copies alone */
+    int made;
+    pthread_t thread[COPY_THREADS_MOST - 1];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned long turn; /* copies that were begun */
+    int busy;           /* threads that have not seen the end of this one */
+    bool ends;
+    void (*part)(void *arg, int i); /* of this copy */
+    void *arg;
+    int parts;
+    atomic_int next; /* the part that nobody has claimed */
+};
+
+/* How many cores there are for each of `ranks` ranks of this host, at most COPY_THREADS_USUAL. */
+int copy_threads_usual(int ranks);
+void copy_threads_begin(struct copy_threads *t, int wanted);
+/* Calls part(arg, i) for each i below `parts`, on any of the threads, and returns when all have returned. */
+void copy_threads_run(struct copy_threads *t, int parts, void (*part)(void *arg, int i), void *arg);
+void copy_threads_end(struct copy_threads *t);
+#endif
