@@ -76,11 +76,12 @@ int publish_change(weft_publisher *p, const struct directory_compare *more, size
         bool mine = items.n && !strcmp((const char *)items.items[0].value, p->fence.value), gone = !items.n;
         int64_t revision = items.n ? items.items[0].revision : 0;
         directory_items_free(&items);
-        if (mine && revision == c[0].revision)
-            return 0; /* another compare */
+        if (mine && revision == c[0].revision && nmore)
+            return 0; /* another compare, or the fence: the caller looks at both again */
         if (!mine && !gone)
             return over(p);
-        /* The directory has forgotten everything, and the keeper is putting it back, or has done so. */
+        /* The directory has forgotten everything, and the keeper is putting it back, or has done so, perhaps with the
+         * revision that it had: they begin anew then. */
         if (deadline_now() >= until)
             return error_set(WEFT_ETIMEOUT, "set '%s': the directory has lost this publisher's records", p->source.set);
         int64_t pause = POLL_NS;

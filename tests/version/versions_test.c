@@ -751,14 +751,57 @@ static void deaf_watch(void **state)
     fine(weft_bus_close(b));
 }
 
+/* ---- a directory that has just forgotten everything ---- */
+
+static int refusals; /* transactions of one part that do not hold, as when the fence is away for a moment */
+
+int __real_keeper_transact(struct keeper *k, const struct directory_compare *compares, size_t ncompares,
+                           struct directory_change *changes, size_t nchanges, int64_t until,
+                           struct directory_outcome *out);
+int __wrap_keeper_transact(struct keeper *k, const struct directory_compare *compares, size_t ncompares,
+                           struct directory_change *changes, size_t nchanges, int64_t until,
+                           struct directory_outcome *out);
+int __wrap_keeper_transact(struct keeper *k, const struct directory_compare *compares, size_t ncompares,
+                           struct directory_change *changes, size_t nchanges, int64_t until,
+                           struct directory_outcome *out)
+{
+    if (nchanges == 1 && strstr(changes[0].key, "/parts/") && refusals > 0) {
+        refusals--;
+        *out = (struct directory_outcome){0};
+        return 0;
+    }
+    return __real_keeper_transact(k, compares, ncompares, changes, nchanges, until, out);
+}
+
+/* The fence was away when a part was put, and is back with the revision that it had: revisions begin anew in a
+ * directory that was wiped. The part is put again, so that the version is seen. */
+static void fence_comes_back(void **state)
+{
+    (void)state;
+    weft_bus *b = open_bus("fence");
+    weft_publisher *p = publish(b, "fence", NULL);
+    weft_subscriber *s = subscribe(b, "fence", NULL);
+    weft_epoch_step v;
+    refusals = 2;
+    commit(p, 1);
+    assert_int_equal(refusals, 0);
+    fine(weft_fetch(s, &latest, LONG, &v));
+    fine(weft_swap(s, &v, LONG));
+    compare(s, 1);
+    weft_subscriber_close(s);
+    weft_publisher_close(p);
+    fine(weft_bus_close(b));
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),     cmocka_unit_test(names_differ),  cmocka_unit_test(refused),
-        cmocka_unit_test(older_epoch),    cmocka_unit_test(pins),          cmocka_unit_test(leased),
-        cmocka_unit_test(wrong_digest),   cmocka_unit_test(wrong_records), cmocka_unit_test(strided),
-        cmocka_unit_test(blocks_touched), cmocka_unit_test(flat),          cmocka_unit_test(wiped),
-        cmocka_unit_test(deaf_watch)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip),   cmocka_unit_test(names_differ),
+                                       cmocka_unit_test(refused),      cmocka_unit_test(older_epoch),
+                                       cmocka_unit_test(pins),         cmocka_unit_test(leased),
+                                       cmocka_unit_test(wrong_digest), cmocka_unit_test(wrong_records),
+                                       cmocka_unit_test(strided),      cmocka_unit_test(blocks_touched),
+                                       cmocka_unit_test(flat),         cmocka_unit_test(wiped),
+                                       cmocka_unit_test(deaf_watch),   cmocka_unit_test(fence_comes_back)};
     const struct CMUnitTest served[] = {cmocka_unit_test(many)};
     return SUITE_MAIN(argc, argv, SUITE_AT(&directories_places, tests), SUITE_AT(&directories_served, served));
 }
