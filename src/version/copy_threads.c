@@ -36,6 +36,9 @@ static void *run(void *arg)
         if (t->turn == seen)
             break;
         seen = t->turn;
+        if (!t->open) /* it has woken up too late for this copy */
+            continue;
+        t->busy++;
         pthread_mutex_unlock(&t->lock);
         work(t);
         pthread_mutex_lock(&t->lock);
@@ -71,14 +74,15 @@ void copy_threads_run(struct copy_threads *t, int parts, void (*part)(void *arg,
     t->part = part;
     t->arg = arg;
     t->parts = parts;
-    t->busy = t->made;
+    t->open = true;
     atomic_store_explicit(&t->next, 0, memory_order_relaxed);
     t->turn++;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     work(t);
     pthread_mutex_lock(&t->lock);
-    while (t->busy) /* every thread has seen the end: none claims a part of the next copy too early */
+    t->open = false; /* threads that come now are not waited for */
+    while (t->busy)
         pthread_cond_wait(&t->changed, &t->lock);
     pthread_mutex_unlock(&t->lock);
 }

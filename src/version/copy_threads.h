@@ -17,7 +17,8 @@ struct copy_threads {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     unsigned long turn; /* copies that were begun */
-    int busy;           /* threads that have not seen the end of this one */
+    bool open;          /* this one has parts that may be claimed */
+    int busy;           /* threads that claim parts of it */
     bool ends;
     void (*part)(void *arg, int i); /* of this copy */
     void *arg;
