@@ -151,6 +151,9 @@ typedef struct weft_publish_opts {
     bool no_digest;     /* no digests: readers do not check what they read */
     bool lend;          /* versions are lent only, never put: no memory is taken for them. keep is 0 */
     int64_t timeout_ns; /* for this call; 0: the deadline of the bus */
+    /* Threads that copy during put, the one that puts among them: up to 64, and 1 is that one alone. 0: as many as this
+     * rank has cores, at most 4. Without a comm, all ranks count as ranks of this host. */
+    int64_t threads;
 } weft_publish_opts;
 #define WEFT_PUBLISH_OPTS_INIT WEFT_SIZED(weft_publish_opts)
 

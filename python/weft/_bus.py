@@ -253,6 +253,7 @@ class Bus(Closing):
         digest: bool = True,
         lend: bool = False,
         timeout: Optional[float] = None,
+        threads: int = 0,
         rank_of: Optional[Callable[[Any], int]] = None,
     ) -> "Publisher":
         """Takes the next epoch of the set.
@@ -263,6 +264,7 @@ class Bus(Closing):
         that all ranks of this start have in common and no other start has. Memory is ``keep`` times what the rank holds (2 times by default;
         with ``lend`` none: versions are lent only). With
         ``slow="wait"``, put waits for readers of the oldest version; otherwise it raises BusyError if all versions are being read.
+        ``threads`` copy during put, the one that puts among them; 0: as many as this rank has cores, at most 4.
         """
         given = _names(layouts, "publish")
         if slow not in _SLOW:
@@ -280,7 +282,7 @@ class Bus(Closing):
         opts.size = ffi.sizeof("weft_publish_opts")
         opts.rank, opts.ranks, opts.keep = here, ranks if comm is None else 0, keep or 0
         opts.wait, opts.no_digest, opts.lend = _SLOW[slow], not digest, lend
-        opts.timeout_ns = _timeout(timeout, 0)
+        opts.timeout_ns, opts.threads = _timeout(timeout, 0), threads
         chars = ffi.new("char[]", run.encode()) if run is not None else ffi.NULL
         opts.run = chars
         if comm is not None:

@@ -4,6 +4,11 @@
 #include <sched.h>
 #include <signal.h>
 
+#include "base/error.h"
+#include "base/math.h"
+
+#define PARTS 4 /* for each thread */
+
 int copy_threads_usual(int ranks)
 {
     cpu_set_t set;
@@ -12,9 +17,33 @@ int copy_threads_usual(int ranks)
     return each < 1 ? 1 : each > COPY_THREADS_USUAL ? COPY_THREADS_USUAL : each;
 }
 
-void copy_threads_begin(struct copy_threads *t, int wanted)
+int copy_threads_choose(const char *call, int64_t wanted, const weft_comm *comm, int ranks, int *out)
 {
-    *t = (struct copy_threads){.wanted = wanted < 1 ? 1 : wanted > COPY_THREADS_MOST ? COPY_THREADS_MOST : wanted};
+    weft_machine m = WEFT_MACHINE_INIT;
+    if (wanted < 0 || wanted > COPY_THREADS_MOST)
+        return error_set(WEFT_EINVAL, "%s: threads is %lld: it must be 0 to %d", call, (long long)wanted,
+                         COPY_THREADS_MOST);
+    int err = comm ? weft_comm_machine(comm, &m) : 0;
+    if (err)
+        return err;
+    if (comm) {
+        int here = weft_comm_rank(comm), each = m.ranks_per_host;
+        ranks = 0;
+        for (int r = 0; r < weft_comm_size(comm); r++)
+            ranks += m.host ? m.host[r] == m.host[here] : !each || r / each == here / each;
+    }
+    *out = wanted ? (int)wanted : copy_threads_usual(ranks);
+    return 0;
+}
+
+int copy_threads_parts(const struct copy_threads *t, int64_t bytes)
+{
+    return t->wanted > 1 ? (int)max64(1, min64(bytes / t->least, PARTS * (int64_t)t->wanted)) : 1;
+}
+
+void copy_threads_begin(struct copy_threads *t, int wanted, int64_t least)
+{
+    *t = (struct copy_threads){.wanted = wanted, .least = least};
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
 }

@@ -8,8 +8,6 @@
 #include "version/fetch_share.h"
 #include "version/fetch_version.h"
 
-#define PARTS_OF_THREAD 4 /* of a piece: threads are not equally fast */
-
 struct copy {
     const struct reader_piece *piece;
     const unsigned char *array; /* where the publisher's array would begin */
@@ -41,12 +39,6 @@ static void add_blocks(const struct copy *c, size_t first, size_t end, int64_t l
     }
 }
 
-/* What is before part i if n is cut into parts. */
-static int64_t cut(const struct copy *c, int64_t n, int i)
-{
-    return n / c->parts * i + n % c->parts * i / c->parts;
-}
-
 /* ---- one run on both sides: parts are whole blocks ---- */
 
 static bool is_run(const struct copy *c)
@@ -64,8 +56,8 @@ static void copy_run(void *arg, int i)
     int64_t in = (int64_t)weft_dtype_size(c->from), out = (int64_t)weft_dtype_size(c->to);
     int64_t end = s->from + c->piece->bytes, first = s->from / SCHEMA_BLOCK,
             blocks = ceil_div(end, SCHEMA_BLOCK) - first;
-    int64_t lo = max64(s->from, (first + cut(c, blocks, i)) * SCHEMA_BLOCK);
-    int64_t hi = min64(end, (first + cut(c, blocks, i + 1)) * SCHEMA_BLOCK);
+    int64_t lo = max64(s->from, (first + copy_threads_cut(blocks, i, c->parts)) * SCHEMA_BLOCK);
+    int64_t hi = min64(end, (first + copy_threads_cut(blocks, i + 1, c->parts)) * SCHEMA_BLOCK);
     if (lo < hi)
         block_sums_load(c->dst + s->to + (lo - s->from) / in * out, c->to, c->array + lo, lo, c->from, (hi - lo) / in,
                         c->sums);
@@ -106,7 +98,7 @@ static int64_t walk_begin(const struct copy *c, int part)
 {
     int64_t at = c->piece->runs[0].first * SCHEMA_BLOCK;
     for (int i = 1; i <= part && i < c->parts; i++)
-        at = max64(at, min64(c->end, place_of(c, cut(c, c->units, i))));
+        at = max64(at, min64(c->end, place_of(c, copy_threads_cut(c->units, i, c->parts))));
     return part < c->parts ? at : c->end;
 }
 
@@ -116,9 +108,10 @@ static void copy_turns(void *arg, int i)
     const struct reader_piece *p = c->piece;
     uint64_t *sums = c->own && i ? c->own + (size_t)(i - 1) * c->blocks : c->sums;
     struct block_sums_walk w = {c->array, walk_begin(c, i), walk_begin(c, i + 1), c->apart ? NULL : sums, c->together};
-    int64_t unit = cut(c, c->units, i), left = cut(c, c->units, i + 1) - unit;
+    int64_t unit = copy_threads_cut(c->units, i, c->parts), left = copy_threads_cut(c->units, i + 1, c->parts) - unit;
     if (sums && c->apart)
-        add_blocks(c, (size_t)cut(c, (int64_t)p->nruns, i), (size_t)cut(c, (int64_t)p->nruns, i + 1), 0, 0);
+        add_blocks(c, (size_t)copy_threads_cut((int64_t)p->nruns, i, c->parts),
+                   (size_t)copy_threads_cut((int64_t)p->nruns, i + 1, c->parts), 0, 0);
     for (const struct reader_step *s = p->steps; left; s++) {
         int64_t turns = turns_of(s), take = min64(left, turns - unit), from, to;
         struct memory_tile t;
@@ -165,8 +158,7 @@ void fetch_copy(struct fetch_attempt *a, const struct reader_piece *p, int64_t b
                      .sums = sums,
                      .blocks = (size_t)last->end};
     c.apart = p->nruns > 1 && !c.together;
-    c.parts = (int)max64(1, min64(p->bytes / s->least, (int64_t)PARTS_OF_THREAD * a->threads.wanted));
-    c.parts = a->threads.wanted > 1 ? c.parts : 1;
+    c.parts = copy_threads_parts(&a->threads, p->bytes);
     if (!is_run(&c)) {
         copy_all_turns(&c, &a->threads);
         return;

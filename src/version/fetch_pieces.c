@@ -243,7 +243,7 @@ int fetch_pieces_copy(struct fetch_attempt *a)
     weft_subscriber *s = a->s;
     size_t done = s->device ? 0 : s->plan.n; /* the device is behind */
     int err = s->device ? begin_device(a) : 0;
-    copy_threads_begin(&a->threads, s->threads);
+    copy_threads_begin(&a->threads, s->threads, s->least);
     for (size_t i = 0; i < s->plan.n && !err; i++) {
         if (a->rank[i] >= 0)
             err = copy_piece(a, i, &done);

@@ -340,6 +340,7 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
                           .wait = o.wait,
                           .digests = !o.no_digest,
                           .delta = {.asked = -1, .step = -1},
+                          .least = COPY_THREADS_LEAST,
                           .last = -1,
                           .gone = -1};
     pthread_mutex_init(&p->lock, NULL);
@@ -360,6 +361,8 @@ int weft_publish(weft_bus *b, const char *set, const weft_bus_tensor *tensors, s
                         p->ranks);
     if (!err)
         err = check_casts(p->schema);
+    if (!err)
+        err = copy_threads_choose("weft_publish", o.threads, o.comm, o.ranks, &p->threads);
     if (!err)
         err = make_ring(p);
     if (!err)

@@ -19,6 +19,7 @@
 #define WEFT_VERSION_PUBLISH_H
 #include "version/bus.h"
 #include "version/catalog.h"
+#include "version/copy_threads.h"
 #include "version/part_blocks.h"
 #include "version/partial.h"
 #include "version/put_delta.h"
@@ -47,6 +48,8 @@ struct weft_publisher {
     struct schema_part part;
     int rank, ranks, keep;
     bool wait, digests, served;
+    int threads;         /* that copy in put, with the one that puts */
+    int64_t least;       /* bytes of a tensor that one of them copies, at least; tests set it */
     int64_t epoch, last; /* last: the step that was put or lent last, -1: none */
     int64_t gone;        /* the last step whose loan has ended after its commit, -1: none */
     struct keeper_fence fence;

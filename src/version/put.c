@@ -14,8 +14,6 @@
 #include "device/device.h"
 #include "layout/layout.h"
 #include "rendezvous/deadline.h"
-#include "version/block_sums.h"
-#include "version/packed.h"
 #include "version/put_device.h"
 
 #define POLL_NS INT64_C(50000000)
@@ -108,49 +106,6 @@ static int fold(weft_publisher *p, weft_view *views, struct put_tensor *tensors)
     return err;
 }
 
-/* Boxes are packed. */
-static void copy_boxes(const weft_publisher *p, size_t i, const weft_view *v, struct publish_ring *r, uint64_t *sums)
-{
-    const struct schema_tensor *t = &p->schema->v[i];
-    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), size = (int64_t)weft_dtype_size(t->layout->dtype);
-    unsigned char *to = r->snapshot.data + p->part.v[i].at;
-    for (struct packed_walk w = packed_begin(t->layout, p->rank); packed_next(&w);) {
-        struct memory_tile tile = packed_tile(&w, 0, size, in);
-        memory_copy(&tile, to + w.packed * size, t->layout->dtype, (const unsigned char *)v->data + w.loose * in,
-                    t->from_dtype);
-        if (sums)
-            block_sums_add(to + w.packed * size, w.packed * size, w.count * size, sums);
-    }
-}
-
-static void copy_tensor(weft_publisher *p, size_t tensor, const weft_view *v, const struct memory_tile *tile,
-                        struct publish_ring *r)
-{
-    const struct schema_tensor *t = &p->schema->v[tensor];
-    const struct schema_place *at = &p->part.v[tensor];
-    uint64_t *sums = p->digests ? r->sums + at->block : NULL;
-    unsigned char *to = r->snapshot.data + at->at;
-    if (t->layout->boxes) {
-        copy_boxes(p, tensor, v, r, sums);
-        return;
-    }
-    int64_t in = (int64_t)weft_dtype_size(t->from_dtype), size = (int64_t)weft_dtype_size(t->layout->dtype);
-    bool dense = !tile->loops || (tile->loops == 1 && tile->stride[1][0] == in);
-    bool copied = !dense || t->from_dtype == WEFT_BOOL;
-    if (copied)
-        memory_copy(tile, to, t->layout->dtype, v->data, t->from_dtype);
-    int64_t step = sums || p->delta.from ? SCHEMA_BLOCK : at->bytes;
-    for (int64_t i = 0; i < at->bytes; i += step) {
-        int64_t n = min64(step, at->bytes - i);
-        if (!copied)
-            block_sums_store(to + i, i, t->layout->dtype, (const unsigned char *)v->data + i / size * in, t->from_dtype,
-                             n / size, sums);
-        else if (sums)
-            block_sums_add(to + i, i, n, sums);
-        put_delta_find(p, r, tensor, i, n);
-    }
-}
-
 /* The snapshot to reuse: of a version that is gone already, or the oldest one, that nobody reads. */
 static struct publish_ring *choose(weft_publisher *p, const struct catalog *c)
 {
@@ -213,15 +168,18 @@ static int find_room(weft_publisher *p, int64_t until, struct publish_ring **out
 static int fill(weft_publisher *p, int64_t step, const weft_view *views, const struct put_tensor *tensors,
                 struct publish_ring *r)
 {
+    struct copy_threads threads;
     pthread_mutex_lock(&p->lock);
     r->state = PUBLISH_FREE;
     pthread_mutex_unlock(&p->lock);
     put_delta_begin(p, r);
     snapshot_begin(&r->snapshot);
     memset(r->sums, 0, p->part.blocks * sizeof *r->sums);
+    copy_threads_begin(&threads, p->threads, p->least);
     for (size_t i = 0; i < p->schema->n; i++)
         if (p->part.v[i].bytes && tensors[i].device < 0)
-            copy_tensor(p, i, &views[i], &tensors[i].tile, r);
+            put_copy(p, &threads, i, &views[i], &tensors[i].tile, r);
+    copy_threads_end(&threads);
     int err = put_device_run(p, r);
     if (err)
         return err;

@@ -60,17 +60,18 @@ void put_delta_find(weft_publisher *p, const struct publish_ring *into, size_t t
     size_t size = weft_dtype_size(p->schema->v[tensor].layout->dtype);
     if (!d->from || !delta_takes(size))
         return;
+    unsigned char delta[SCHEMA_BLOCK + SCHEMA_BLOCK / DELTA_BLOCK];
     for (int64_t end = at + n; at < end; at += SCHEMA_BLOCK) {
         size_t bytes = (size_t)min64(SCHEMA_BLOCK, end - at), count = bytes / size;
-        const unsigned char *now = into->snapshot.data + place->at + at;
-        if (d->size - d->used < delta_most(count, size))
-            return;
-        struct part_blocks_delta *out = &d->v[place->block + (size_t)(at / SCHEMA_BLOCK)];
-        size_t found = delta_find(now, d->from + place->at + at, count, size, d->room + d->used);
-        if (found < bytes) {
-            *out = (struct part_blocks_delta){d->room + d->used, (uint32_t)found};
-            d->used += found;
-        }
+        size_t found = delta_find(into->snapshot.data + place->at + at, d->from + place->at + at, count, size, delta);
+        pthread_mutex_lock(&p->lock);
+        unsigned char *room = found < bytes && found <= d->size - d->used ? d->room + d->used : NULL;
+        d->used += room ? found : 0;
+        pthread_mutex_unlock(&p->lock);
+        if (!room)
+            continue;
+        memcpy(room, delta, found);
+        d->v[place->block + (size_t)(at / SCHEMA_BLOCK)] = (struct part_blocks_delta){room, (uint32_t)found};
     }
 }
 

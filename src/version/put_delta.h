@@ -22,13 +22,14 @@ struct put_delta {
     /* Written by put, while step is -1 and there are no users: */
     struct part_blocks_delta *v; /* for each block; NULL: no memory was taken yet */
     unsigned char *room;
-    size_t used, size;
+    size_t used, size;         /* used: also guarded by the lock */
     const unsigned char *from; /* the base's data; NULL: put finds none */
 };
 
 /* Put is about to write a version into `into`. Decides whether deltas are found. */
 void put_delta_begin(weft_publisher *p, const struct publish_ring *into);
-/* The bytes [at, at + n) of a tensor's array are there: whole blocks, the last of which may be shorter. */
+/* The bytes [at, at + n) of a tensor's array are there: whole blocks, the last of which may be shorter. Several threads
+ * of a put may call it, each for other blocks. */
 void put_delta_find(weft_publisher *p, const struct publish_ring *into, size_t tensor, int64_t at, int64_t n);
 void put_delta_end(weft_publisher *p, const struct publish_ring *into); /* with the lock: the version is whole */
 /* With the lock. The deltas that a request asks for; NULL: they were not found by put. Otherwise there is one user

@@ -10,6 +10,12 @@ struct put_tensor {
     int device;              /* the number of its device; -1: host memory, or the rank holds nothing of it */
 };
 
+/* ---- put_copy.c ---- */
+/* Copies a tensor in host memory into a snapshot, casts it, sums its blocks, and finds what has changed in them. */
+void put_copy(weft_publisher *p, struct copy_threads *threads, size_t tensor, const weft_view *v,
+              const struct memory_tile *tile, struct publish_ring *into);
+
+/* ---- put_device.c ---- */
 struct put_device;
 /* Opens the device if some tensors are on one, and makes its work for these views, unless they are those of the last
  * put. Views on several devices are refused. Nothing of the publisher's versions has changed on an error. */

@@ -24,7 +24,6 @@
 #include "version/fetch_share.h"
 #include "weft/collective.h"
 
-#define LEAST (1 << 20) /* bytes that a thread copies at least: it needs some time to wake up */
 #define CLOSE_NS INT64_C(2000000000)
 
 struct weft_pin {
@@ -176,23 +175,6 @@ static int take_arrays(weft_subscriber *s, const weft_view *views)
     return 0;
 }
 
-/* Ranks of a host share its cores. */
-static int choose_threads(weft_subscriber *s, int64_t wanted)
-{
-    weft_machine m = WEFT_MACHINE_INIT;
-    int here = s->rank, ranks = 0;
-    if (wanted < 0 || wanted > COPY_THREADS_MOST)
-        return error_set(WEFT_EINVAL, "weft_subscribe: threads is %lld: it must be 0 to %d", (long long)wanted,
-                         COPY_THREADS_MOST);
-    int err = s->comm ? weft_comm_machine(s->comm, &m) : 0;
-    for (int r = 0; r < s->ranks && !err; r++)
-        ranks +=
-            m.host ? m.host[r] == m.host[here] : !m.ranks_per_host || r / m.ranks_per_host == here / m.ranks_per_host;
-    s->least = LEAST;
-    s->threads = wanted ? (int)wanted : copy_threads_usual(s->comm ? ranks : 1);
-    return err;
-}
-
 /* All ranks tell each other how it went, and whether they may check digests together: they have the same tensors then.
  */
 static int agree(weft_subscriber *s, int err, int *worst)
@@ -233,6 +215,7 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
                            .check = !o.no_check,
                            .alone = o.alone,
                            .no_delta = o.no_delta,
+                           .least = COPY_THREADS_LEAST,
                            .progress = o.progress,
                            .arg = o.arg,
                            .live = -1,
@@ -250,7 +233,7 @@ int weft_subscribe(weft_bus *b, const char *set, const weft_bus_tensor *tensors,
     s->packed = o.into && !o.direct;
     err = begin(s, tensors, n);
     if (!err)
-        err = choose_threads(s, o.threads);
+        err = copy_threads_choose("weft_subscribe", o.threads, o.comm, 1, &s->threads);
     if (!err && o.direct && !o.into)
         err = error_set(WEFT_EINVAL, "weft_subscribe: direct is for arrays of the caller, and there are none");
     if (!err && o.into && (o.memory || o.device))

@@ -38,7 +38,7 @@ ENDS_WITH(weft_exchange_info, memory);
 ENDS_WITH(weft_checkpoint_opts, arg);
 ENDS_WITH(weft_checkpoint_info, bytes_out);
 ENDS_WITH(weft_bus_opts, metrics);
-ENDS_WITH(weft_publish_opts, timeout_ns);
+ENDS_WITH(weft_publish_opts, threads);
 ENDS_WITH(weft_subscribe_opts, threads);
 ENDS_WITH(weft_view, reserved);
 ENDS_WITH(weft_buffer, reserved);

@@ -26,7 +26,7 @@ static void each_part_is_done_once(void **state)
     for (int threads = 1; threads <= 5; threads++) {
         struct copy_threads t;
         struct random r = random_of(0xc0b1, threads);
-        copy_threads_begin(&t, threads);
+        copy_threads_begin(&t, threads, 1);
         for (int64_t round = 0; round < test_share(20000, 400000); round++) {
             int times[MOST] = {0}, parts = (int)random_in(&r, 0, MOST);
             copy_threads_run(&t, parts, count, times);
@@ -45,7 +45,7 @@ static void nothing_is_made_for_one_part(void **state)
     (void)state;
     struct copy_threads t;
     int times[1] = {0};
-    copy_threads_begin(&t, 4);
+    copy_threads_begin(&t, 4, 1);
     copy_threads_run(&t, 1, count, times);
     assert_true(times[0] == 1 && t.made == 0);
     copy_threads_end(&t);

@@ -31,6 +31,7 @@ static void begin(int keep)
     fine(weft_layout_parse(text, &l[1]));
     weft_bus_tensor t[2] = {{.name = "flat", .layout = l[0]}, {.name = "turned", .layout = l[1]}};
     fine(weft_publish(bus, "deltas", t, 2, &o, &p));
+    puts_in_parts(p, 2); /* three threads */
     weft_layout_free(l[0]);
     weft_layout_free(l[1]);
 }

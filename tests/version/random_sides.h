@@ -8,6 +8,7 @@
 #include "memory/memory.h"
 #include "support/random.h"
 #include "support/tensors.h"
+#include "version/parts_kit.h"
 #include "weft/bus.h"
 
 #define TENSORS 3
@@ -121,6 +122,7 @@ static inline void publish_all(weft_bus *b, const char *set, struct side *s, int
         o.ranks = s->ranks;
         o.run = name;
         fine(weft_publish(b, set, s->tensors, TENSORS, &o, &s->pub[r]));
+        puts_in_parts(s->pub[r], r + 1);
     }
 }
 #endif

@@ -82,6 +82,7 @@ static inline weft_publisher *publish(weft_bus *b, const char *set, const weft_p
     make(&s, texts);
     s.tensors[1].dtype = WEFT_F32; /* cast as it is put */
     fine(weft_publish(b, set, s.tensors, N, o, &p));
+    puts_in_parts(p, (int64_t)strlen(set));
     drop(&s);
     return p;
 }

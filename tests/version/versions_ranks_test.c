@@ -7,7 +7,6 @@
 
 #include "support/ranks.h"
 #include "support/share.h"
-#include "version/parts_kit.h"
 #include "version/random_sides.h"
 #include "version/subscribe.h"
 
@@ -222,6 +221,7 @@ static void together(struct ranks_rank *r)
     weft_subscribe_opts so = WEFT_SUBSCRIBE_OPTS_INIT;
     po.comm = so.comm = r->comm;
     RANKS_OK(r, weft_publish(b, "together", j->from.tensors, TENSORS, &po, &p));
+    puts_in_parts(p, r->rank + 2);
     RANKS_OK(r, weft_subscribe(b, "together", j->from.tensors, TENSORS, &so, &s));
     copies_in_parts(s, r->rank);
     RANKS_CHECK(r, weft_fetch(s, &latest, 10 * MS, &v) == WEFT_ETIMEOUT);
