@@ -36,9 +36,9 @@ int copy_threads_choose(const char *call, int64_t wanted, const weft_comm *comm,
     return 0;
 }
 
-int copy_threads_parts(const struct copy_threads *t, int64_t bytes)
+int copy_threads_parts(const struct copy_threads *t, int64_t n)
 {
-    return t->wanted > 1 ? (int)max64(1, min64(bytes / t->least, PARTS * (int64_t)t->wanted)) : 1;
+    return t->wanted > 1 ? (int)max64(1, min64(n / t->least, PARTS * (int64_t)t->wanted)) : 1;
 }
 
 void copy_threads_begin(struct copy_threads *t, int wanted, int64_t least)

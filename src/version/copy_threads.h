@@ -38,8 +38,8 @@ int copy_threads_usual(int ranks);
 int copy_threads_choose(const char *call, int64_t wanted, const weft_comm *comm, int ranks, int *out);
 
 void copy_threads_begin(struct copy_threads *t, int wanted, int64_t least);
-/* In how many parts so many bytes are copied: several for each thread, since threads are not equally fast. */
-int copy_threads_parts(const struct copy_threads *t, int64_t bytes);
+/* In how many parts n bytes are copied: several for each thread, since threads are not equally fast. */
+int copy_threads_parts(const struct copy_threads *t, int64_t n);
 /* What is before part i if n is cut into parts. */
 static inline int64_t copy_threads_cut(int64_t n, int i, int parts)
 {
