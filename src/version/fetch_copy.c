@@ -23,16 +23,11 @@ struct copy {
     int64_t units; /* turns of the outermost loops of all steps */
 };
 
-static int64_t run_end(const struct reader_run *r, int64_t bytes)
-{
-    return min64(r->end * SCHEMA_BLOCK, bytes);
-}
-
 /* Adds the bytes of some of a piece's blocks to their sums, except those in [lo, hi). */
 static void add_blocks(const struct copy *c, size_t first, size_t end, int64_t lo, int64_t hi)
 {
     for (size_t i = first; i < end; i++) {
-        int64_t from = c->piece->runs[i].first * SCHEMA_BLOCK, to = run_end(&c->piece->runs[i], c->end);
+        int64_t from = c->piece->runs[i].first * SCHEMA_BLOCK, to = reader_run_end(&c->piece->runs[i], c->end);
         int64_t before = min64(to, max64(lo, from)), after = max64(from, min64(hi, to));
         block_sums_add(c->array + from, from, before - from, c->sums);
         block_sums_add(c->array + max64(before, after), max64(before, after), to - max64(before, after), c->sums);
@@ -150,7 +145,7 @@ void fetch_copy(struct fetch_attempt *a, const struct reader_piece *p, int64_t b
     const struct reader_run *last = &p->runs[p->nruns - 1];
     struct copy c = {.piece = p,
                      .array = array,
-                     .end = run_end(last, bytes),
+                     .end = reader_run_end(last, bytes),
                      .dst = subscribe_place(s, a->to, p->mine),
                      .from = s->theirs->v[p->theirs].layout->dtype,
                      .to = s->mine->v[p->mine].layout->dtype,

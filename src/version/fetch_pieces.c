@@ -45,18 +45,12 @@ static int ask_relay(struct fetch_attempt *a, struct fetch_source *o, const stru
     return 0;
 }
 
-/* The end of a run of blocks in an array of `bytes` bytes. */
-static int64_t end_of(const struct reader_run *r, int64_t bytes)
-{
-    return min64(r->end * SCHEMA_BLOCK, bytes);
-}
-
 /* The blocks of a piece from another host. *array is where the array would begin. */
 static int pull(struct fetch_attempt *a, struct fetch_source *o, const struct reader_piece *p,
                 const unsigned char **array)
 {
     const struct schema_place *place = &o->places.v[p->theirs];
-    int64_t lo = p->runs[0].first * SCHEMA_BLOCK, hi = end_of(&p->runs[p->nruns - 1], place->bytes);
+    int64_t lo = p->runs[0].first * SCHEMA_BLOCK, hi = reader_run_end(&p->runs[p->nruns - 1], place->bytes);
     bool torn = false;
     int err = 0;
     if (a->room < hi - lo) {
@@ -69,7 +63,7 @@ static int pull(struct fetch_attempt *a, struct fetch_source *o, const struct re
     }
     for (size_t i = 0; i < p->nruns && !err && !torn; i++) {
         int64_t from = p->runs[i].first * SCHEMA_BLOCK;
-        err = part_client_read(&o->client, &o->of, place->at + from, end_of(&p->runs[i], place->bytes) - from,
+        err = part_client_read(&o->client, &o->of, place->at + from, reader_run_end(&p->runs[i], place->bytes) - from,
                                a->scratch + from - lo, a->until, &torn);
     }
     if (!err && torn) {

@@ -24,6 +24,11 @@ struct reader_step {
 struct reader_run {
     int64_t first, end;
 };
+/* The byte behind a run in an array of `bytes` bytes. */
+static inline int64_t reader_run_end(const struct reader_run *r, int64_t bytes)
+{
+    return r->end * SCHEMA_BLOCK < bytes ? r->end * SCHEMA_BLOCK : bytes;
+}
 struct reader_piece {
     size_t mine, theirs;   /* tensors of the two schemas */
     int rank;              /* its only holder; -1: those of a mesh */
