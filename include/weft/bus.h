@@ -224,7 +224,7 @@ typedef struct weft_subscribe_opts {
     int32_t memory; /* WEFT_MEMORY_HOST or WEFT_MEMORY_CUDA */
     int32_t device; /* the number of the device; 0 for host memory */
     /* Threads that copy during fetch, the one that fetches among them: up to 64, and 1 is that one alone. 0: as many as
-     * this rank has cores, at most 4. */
+     * this rank has cores, at most 4. Without a comm it counts as the only rank of this host. */
     int64_t threads;
 } weft_subscribe_opts;
 #define WEFT_SUBSCRIBE_OPTS_INIT WEFT_SIZED(weft_subscribe_opts)
