@@ -68,7 +68,7 @@ struct sim {
     struct worker *workers;
     struct reader *readers;
     struct part_blocks_given *given; /* by the publisher's ranks */
-    int nworkers, nreaders;
+    int nworkers, nreaders, pullers;
     VEC(struct fair_flow *) flows; /* each is the first member of a struct flow */
     VEC(struct timer) heap;
     double now;
@@ -144,10 +144,10 @@ static bool is_peer_worker(const struct worker *w)
     return w->index >= BUS_RELAY_PUBLISHERS;
 }
 
-static bool is_mine(const struct worker *w, int rank, size_t block)
+static bool is_mine(const struct sim *s, const struct worker *w, int rank, size_t block)
 {
     return is_peer_worker(w) ? (int)(block / BUS_RELAY_RUN % BUS_RELAY_PEERS) == w->index - BUS_RELAY_PUBLISHERS
-                             : rank % BUS_RELAY_PUBLISHERS == w->index;
+                             : bus_relay_puller(s->pullers, s->out->publishers, rank, block) == w->index;
 }
 
 /* May the worker want this block, from the peer? One that stands for several is the same at both ends only if both need
@@ -156,7 +156,7 @@ static bool wants(const struct sim *s, const struct worker *w, int part, size_t 
 {
     const struct host *h = &s->hosts[w->host];
     if (h->need->bytes[part][b] <= 0 || atomic_load_explicit(&h->have[part][b], memory_order_relaxed) ||
-        !is_mine(w, part, b))
+        !is_mine(s, w, part, b))
         return false;
     return !peer || peer->need == h->need || s->p->parts[part].grain == 1 ||
            peer->need->bytes[part][b] == h->need->bytes[part][b];
@@ -225,7 +225,7 @@ static void ask(struct sim *s, struct worker *w)
         if (!peers_of(s))
             return;
         w->peer = choose_peer(s, w);
-    } else if (w->index >= n)
+    } else if (w->index >= s->pullers)
         return;
     const struct host *peer = w->peer == NOBODY ? NULL : &s->hosts[w->peer];
     for (int i = 0; i < n; i++) {
@@ -468,6 +468,7 @@ static bool open_sim(struct sim *s)
 {
     int each = BUS_RELAY_PUBLISHERS + BUS_RELAY_PEERS;
     s->nworkers = s->out->hosts * each;
+    s->pullers = bus_relay_pullers(s->links->m.cores ? s->links->m.cores : BUS_RELAY_PUBLISHERS);
     s->nreaders = s->p->how->subscribers * s->out->readers;
     s->fair = fair_new(links_count(s->links));
     s->hosts = calloc((size_t)s->out->hosts + 1, sizeof *s->hosts);

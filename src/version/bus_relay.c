@@ -18,6 +18,7 @@
 #include "layout/layout.h"
 #include "memory/sum.h"
 #include "rendezvous/deadline.h"
+#include "version/copy_threads.h"
 #include "version/layouts.h"
 
 #define LEAVE_NS INT64_C(2000000000)
@@ -637,6 +638,7 @@ static int start(weft_bus *b, const char *set, bool delta, struct bus_relay **ou
         return err ? err : error_nomem();
     r->bus = b;
     r->delta = delta;
+    r->pullers = bus_relay_pullers(copy_threads_usual(1));
     r->idle_ns = BUS_RELAY_PAUSE_NS;
     r->who = bus_relay_who(b->host);
     for (size_t i = 0; i < sizeof r->fds / sizeof *r->fds; i++)

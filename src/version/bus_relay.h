@@ -31,6 +31,7 @@
 #ifndef WEFT_VERSION_BUS_RELAY_H
 #define WEFT_VERSION_BUS_RELAY_H
 #include "base/error.h"
+#include "base/math.h"
 #include "base/vec.h"
 #include "version/bus.h"
 #include "version/catalog.h"
@@ -38,7 +39,8 @@
 #include "version/part_client.h"
 #include "version/snapshot.h"
 
-#define BUS_RELAY_PUBLISHERS 2 /* threads that pull from publishers: each has every second rank, or runs of one */
+#define BUS_RELAY_PUBLISHERS 4 /* threads that pull from publishers, at most; with fewer cores as many as these, */
+#define BUS_RELAY_FEWEST 2     /* but not fewer than that: one waits for a reply while the other stores one */
 #define BUS_RELAY_PEERS 3      /* threads that pull from peers: each has every third run of blocks */
 #define BUS_RELAY_RUN 8        /* consecutive blocks that one of these takes */
 /* A reply has at most that part of what is wanted, so that hosts soon have blocks for each other. */
@@ -93,6 +95,7 @@ struct bus_relay {
     int busy;         /* threads at the memory */
     bool turning;     /* a turn to another version waits for them: no other thread comes to the memory */
     int workers;      /* threads that pull and have not ended */
+    int pullers;      /* those of them that pull from publishers, at most */
     unsigned running; /* bits of those that look for more */
     bool stops;
     int error; /* of this round; 0: none */
@@ -116,6 +119,18 @@ void bus_relay_leave(struct bus_relay *r); /* one subscriber less; NULL is allow
  * bus_relay_return, also if the server ends the reader's connection meanwhile. */
 int bus_relay_borrow(struct bus_relay *r, const struct part_client_of *of, uint64_t generation, struct snapshot *out);
 void bus_relay_return(struct bus_relay *r); /* once for each that was borrowed */
+
+/* How many threads pull from publishers on a host with `cores` cores. */
+static inline int bus_relay_pullers(int64_t cores)
+{
+    return (int)max64(BUS_RELAY_FEWEST, min64(cores, BUS_RELAY_PUBLISHERS));
+}
+/* Which of them takes a block: each has ranks of the publisher of its own. Of a single rank, each has runs of blocks.
+ */
+static inline int bus_relay_puller(int pullers, int ranks, int rank, size_t block)
+{
+    return (int)((ranks > 1 ? (size_t)rank : block / BUS_RELAY_RUN) % (size_t)pullers);
+}
 
 uint64_t bus_relay_who(const char *host); /* a host, as part_link.h names it */
 /* Brings the list of peers and the publishers' slots up to date. */

@@ -1,5 +1,5 @@
-/* The threads of a relay that pull blocks from other hosts. Some take from publishers, each of them from every second
- * rank. A publisher of one rank is asked by all of these, each of them for other blocks. The others take from peers,
+/* The threads of a relay that pull blocks from other hosts. Some take from publishers, each of them from other
+ * ranks. A publisher of one rank is asked by all of these, each of them for other blocks. The others take from peers,
  * each of them other blocks, so that no block comes twice. They run while readers of the host wait for blocks.
  *
  * A publisher gives each block to one host. If it has none to give that this host lacks, they come from peers. If for a
@@ -55,8 +55,7 @@ static bool is_mine(const struct worker *w, int rank, size_t block)
 {
     if (is_peer_worker(w))
         return (int)(block / BUS_RELAY_RUN % BUS_RELAY_PEERS) == w->index - BUS_RELAY_PUBLISHERS;
-    size_t share = w->relay->ranks > 1 ? (size_t)rank : block / BUS_RELAY_RUN;
-    return (int)(share % BUS_RELAY_PUBLISHERS) == w->index;
+    return bus_relay_puller(w->relay->pullers, w->relay->ranks, rank, block) == w->index;
 }
 
 /* The first window of blocks that the worker may take; false: there are none. Blocks with a base come first. */
@@ -395,7 +394,8 @@ void bus_relay_pull_start(struct bus_relay *r)
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     for (int i = 0; i < BUS_RELAY_PUBLISHERS + BUS_RELAY_PEERS; i++) {
         pthread_t thread;
-        if (r->running & 1u << i)
+        bool spare = i >= r->pullers && i < BUS_RELAY_PUBLISHERS;
+        if (spare || r->running & 1u << i)
             continue;
         struct worker *w = calloc(1, sizeof *w);
         if (!w)

@@ -75,7 +75,7 @@ static void each_host_takes_the_set_once_and_the_publisher_gives_it_about_once(v
             assert_true(with.first <= with.total);
             if (with.total > 3 * with.bound + 30e6) /* no relay waits until it insists */
                 fail_msg("%s, %d hosts: %.0f ns, and %.0f is the bound", sets[i].src, hosts, with.total, with.bound);
-            if (hosts > 2 && with.total >= without.total)
+            if (hosts > 3 && with.total >= without.total) /* a few hosts soon have a small set from the publisher */
                 fail_msg("%d hosts: %.0f ns with peers, %.0f without", hosts, with.total, without.total);
             bus_scene_free(&with);
             bus_scene_free(&without);
