@@ -292,15 +292,15 @@ static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, i
     return false;
 }
 
-/* A cast of rows that are contiguous on both sides. Short ones must not be shorter than a step of vectors. */
+/* A cast of rows that are contiguous on both sides. Several short ones must not be shorter than a step of vectors. */
 static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
     int last = t->loops - 1, row = last - 1;
     int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from);
-    if (last < 0 || t->stride[0][last] != dsize || t->stride[1][last] != ssize)
+    if (last >= 0 && (t->stride[0][last] != dsize || t->stride[1][last] != ssize))
         return false;
-    int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = t->n[last];
-    if (n * ssize < ROW && (row < 0 || n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last))
+    int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = last < 0 ? 1 : t->n[last];
+    if (row >= 0 && n * ssize < ROW && (n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last))
         return false;
     if (row < 0)
         cast_run(dst, to, src, from, (size_t)n);

@@ -35,6 +35,7 @@ struct work {
     struct memory_tile tile;
     int to, from, op, terms; /* terms 0: a copy; -1: memcpy */
     int64_t bytes;           /* read plus written */
+    int64_t calls;           /* of a copy, one run behind the other, as small tensors are copied; 0: one */
 };
 
 static void work_once(const struct work *w, const struct arrays *m)
@@ -42,7 +43,11 @@ static void work_once(const struct work *w, const struct arrays *m)
     if (w->terms < 0) {
         memcpy(m->to, m->from[0], (size_t)w->bytes / 2);
     } else if (!w->terms) {
-        memory_copy(&w->tile, m->to, w->to, m->from[0], w->from);
+        for (int64_t i = 0, to = 0, from = 0; !i || i < w->calls; i++) {
+            memory_copy(&w->tile, m->to + to, w->to, m->from[0] + from, w->from);
+            to += w->tile.n[0] * w->tile.stride[0][0];
+            from += w->tile.n[0] * w->tile.stride[1][0];
+        }
     } else {
         struct memory_term t[WAYS];
         for (int k = 0; k < w->terms; k++)
@@ -173,7 +178,7 @@ static bool wanted(const char *name)
 static struct work run_of(int to, int from, int op, int terms, int64_t limit)
 {
     int64_t d = (int64_t)weft_dtype_size(to), s = (int64_t)weft_dtype_size(from), n = limit / (d > s ? d : s);
-    struct work w = {{1, {n}, {{d}, {s}}}, to, from, op, terms, n * (d + s * (terms ? terms : 1))};
+    struct work w = {{1, {n}, {{d}, {s}}}, to, from, op, terms, n * (d + s * (terms ? terms : 1)), 0};
     return w;
 }
 
@@ -182,6 +187,19 @@ static void cast_rates(int to, int from)
     char name[64];
     snprintf(name, sizeof name, "cast %s to %s", weft_dtype_name(from), weft_dtype_name(to));
     struct work large = run_of(to, from, 0, 0, LARGE), small = run_of(to, from, 0, 0, SMALL);
+    if (wanted(name))
+        print_rates(name, &large, &small);
+}
+
+/* Runs of n elements, each cast by a call of its own. */
+static void single_rates(int to, int from, int64_t n)
+{
+    char name[64];
+    snprintf(name, sizeof name, "cast %s to %s, %d in a call", weft_dtype_name(from), weft_dtype_name(to), (int)n);
+    struct work large = run_of(to, from, 0, 0, LARGE), small = run_of(to, from, 0, 0, SMALL);
+    large.calls = large.tile.n[0] / n;
+    small.calls = small.tile.n[0] / n;
+    large.tile.n[0] = small.tile.n[0] = n;
     if (wanted(name))
         print_rates(name, &large, &small);
 }
@@ -232,7 +250,7 @@ static void blocks_rates(int64_t run, int64_t dgap, int64_t sgap, bool across, b
             t.n[0] = t.n[1];
             t.n[1] = x;
         }
-        w[k] = (struct work){t, WEFT_U8, WEFT_U8, 0, 0, 2 * n * m * run};
+        w[k] = (struct work){t, WEFT_U8, WEFT_U8, 0, 0, 2 * n * m * run, 0};
     }
     print_rates(name, &w[0], &w[1]);
 }
@@ -250,7 +268,7 @@ static void permute_rates(int to, int from, const int64_t *n, const int *places,
         at += snprintf(name + at, sizeof name - (size_t)at, "%c%d", i ? ',' : ' ', places[i]);
     if (!wanted(name))
         return;
-    struct work w = {{axes, {0}, {{0}, {0}}}, to, from, 0, 0, 0};
+    struct work w = {{axes, {0}, {{0}, {0}}}, to, from, 0, 0, 0, 0};
     int64_t s = (int64_t)weft_dtype_size(from), d = (int64_t)weft_dtype_size(to), all = 1;
     for (int i = axes - 1; i >= 0; i--) {
         w.tile.n[i] = n[i];
@@ -311,6 +329,10 @@ static void all_casts(void)
     for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
         cast_rates(narrow[i], WEFT_F32);
         cast_rates(WEFT_F32, narrow[i]);
+    }
+    for (int64_t n = 8; n <= 512; n *= 4) {
+        single_rates(WEFT_BF16, WEFT_F32, n);
+        single_rates(WEFT_F32, WEFT_BF16, n);
     }
     cast_rates(WEFT_F8E4M3SAT, WEFT_F32);
     cast_rates(WEFT_F8E5M2SAT, WEFT_F32);
