@@ -111,7 +111,8 @@ endforeach()
 # The simulated device needs nothing but libc and pthreads.
 message(STATUS "module for the simulated device: weft_sim.so")
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/sim/*.c)
-weft_add_module(sim ${sources} ${PROJECT_SOURCE_DIR}/src/base/forks.c ${PROJECT_SOURCE_DIR}/src/base/process.c)
+weft_add_module(sim ${sources} ${PROJECT_SOURCE_DIR}/src/base/forks.c ${PROJECT_SOURCE_DIR}/src/base/process.c
+    ${PROJECT_SOURCE_DIR}/src/base/thread.c)
 target_link_libraries(weft_sim PRIVATE Threads::Threads)
 
 # CUDA: nvcc compiles the kernels, and the module has them in it. The driver is opened at run time, so only its header is
@@ -149,7 +150,7 @@ else()
                 ${PROJECT_SOURCE_DIR}/src/memory/half.h ${PROJECT_SOURCE_DIR}/src/memory/sum_keys.h
             COMMENT "Compiling CUDA kernels" VERBATIM)
         file(GLOB sources CONFIGURE_DEPENDS ${device}/cuda/*.c)
-        weft_add_module(cuda ${sources} ${fatbin})
+        weft_add_module(cuda ${sources} ${fatbin} ${PROJECT_SOURCE_DIR}/src/base/thread.c)
         set_source_files_properties(${device}/cuda/cuda.c PROPERTIES
             OBJECT_DEPENDS ${fatbin} COMPILE_DEFINITIONS CUDA_FATBIN="${fatbin}")
         target_include_directories(weft_cuda SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "checkpoint/slab.h"
 
 #define MEMORY (INT64_C(256) << 20)
@@ -190,7 +191,7 @@ int checkpoint_move(struct checkpoint *c, weft_checkpoint_info *info)
     int threads = threads_of(c->opts), n = 0, err = 0;
     begin(&m, threads);
     pthread_mutex_lock(&m.lock);
-    while (n < threads && !(err = pthread_create(&thread[n], NULL, run, &m)))
+    while (n < threads && !(err = thread_start(&thread[n], run, &m)))
         n++;
     m.threads = n;
     if (!n)

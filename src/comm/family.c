@@ -3,10 +3,10 @@
 #define _GNU_SOURCE
 #include "comm/family.h"
 
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "comm/lock.h"
 #include "comm/mail.h"
 #include "comm/task.h"
@@ -95,11 +95,7 @@ static void *thread_main(void *arg)
 static int thread_begin(struct comm_family *f)
 {
     struct progress_lock *l = f->lock;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the threads of the program */
-    int err = pthread_create(&l->thread, NULL, thread_main, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int err = thread_start(&l->thread, thread_main, f);
     if (err)
         return error_set(WEFT_ENOMEM, "no progress thread can be started (error %d)", err);
     pthread_setname_np(l->thread, "weft-progress");

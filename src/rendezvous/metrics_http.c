@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "rendezvous/deadline.h"
 
 #define CLIENT_NS INT64_C(2000000000) /* for a request and its reply */
@@ -154,7 +154,6 @@ static int listen_at(int port, int *bound)
 int metrics_http_start(metrics_http_ask *ask, void *arg, int port, int *bound, struct metrics_http **out)
 {
     struct metrics_http *m = calloc(1, sizeof *m);
-    sigset_t all, before;
     if (!m)
         return error_nomem();
     m->ask = ask;
@@ -162,12 +161,8 @@ int metrics_http_start(metrics_http_ask *ask, void *arg, int port, int *bound, s
     m->wake = -1;
     m->listener = listen_at(port, bound);
     int why = m->listener < 0 || (m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 ? errno : 0;
-    if (!why) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        why = pthread_create(&m->thread, NULL, serve, m);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    if (!why)
+        why = thread_start(&m->thread, serve, m);
     if (why) {
         if (m->listener >= 0)
             close(m->listener);

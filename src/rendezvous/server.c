@@ -20,7 +20,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +34,7 @@
 #include "base/forks.h"
 #include "base/math.h"
 #include "base/open_files.h"
+#include "base/thread.h"
 #include "rendezvous/connection.h"
 #include "rendezvous/deadline.h"
 
@@ -507,17 +507,6 @@ static void server_free(struct server *s)
     free(s);
 }
 
-/* The thread blocks all signals: the program's threads handle them. */
-static int start_thread(struct server *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&s->thread, NULL, serve, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return err;
-}
-
 static int start(int listener, const struct server_token *tokens, int ntokens, int served_by,
                  struct server_service *service, struct server **out)
 {
@@ -557,7 +546,7 @@ static int start(int listener, const struct server_token *tokens, int ntokens, i
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &w))
         err = errno;
     if (!err)
-        err = start_thread(s);
+        err = thread_start(&s->thread, serve, s);
     if (err) {
         server_free(s);
         return error_set(WEFT_ETRANSPORT, "a tcp: store cannot be served: %s", strerror(err));

@@ -2,7 +2,6 @@
 #include "version/bus_agent.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "base/forks.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "base/thread.h"
 #include "rendezvous/deadline.h"
 #include "version/part_client.h"
 #include "version/part_record.h"
@@ -798,17 +798,13 @@ static int leave(struct bus_agent *a, struct held *h, int64_t until)
 
 static int start(struct bus_agent *a, int64_t until)
 {
-    sigset_t all, old;
     int err = bus_serve(a->bus);
     if (!err)
         err = announce(a, until);
     if (err)
         return err;
     part_server_add(a->bus->server, &a->source);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&a->thread, NULL, run, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int why = thread_start(&a->thread, run, a);
     if (!why)
         return 0;
     part_server_remove(a->bus->server, &a->source);

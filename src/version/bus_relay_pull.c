@@ -5,13 +5,13 @@
  * A publisher gives each block to one host. If it has none to give that this host lacks, they come from peers. If for a
  * while nothing comes, because a peer has died with its blocks, this relay insists, and the publisher gives again. */
 #define _GNU_SOURCE
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/math.h"
+#include "base/thread.h"
 #include "rendezvous/deadline.h"
 #include "version/bus_relay.h"
 
@@ -386,14 +386,7 @@ static void *run(void *arg)
 
 void bus_relay_pull_start(struct bus_relay *r)
 {
-    sigset_t all, old;
-    pthread_attr_t attr;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     for (int i = 0; i < BUS_RELAY_PUBLISHERS + BUS_RELAY_PEERS; i++) {
-        pthread_t thread;
         bool spare = i >= r->pullers && i < BUS_RELAY_PUBLISHERS;
         if (spare || r->running & 1u << i)
             continue;
@@ -401,13 +394,11 @@ void bus_relay_pull_start(struct bus_relay *r)
         if (!w)
             break;
         *w = (struct worker){.relay = r, .index = i, .round = r->round, .turn = (size_t)(r->who >> 40) + (size_t)i};
-        if (pthread_create(&thread, &attr, run, w))
+        if (thread_start_detached(run, w))
             free(w);
         else {
             r->running |= 1u << i;
             r->workers++;
         }
     }
-    pthread_attr_destroy(&attr);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }

@@ -2,10 +2,10 @@
 #include "version/copy_threads.h"
 
 #include <sched.h>
-#include <signal.h>
 
 #include "base/error.h"
 #include "base/math.h"
+#include "base/thread.h"
 
 #define PARTS 4 /* for each thread */
 
@@ -78,15 +78,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program. Where there are no more threads, fewer do. */
+/* Where there are no more threads, fewer do. */
 static void make(struct copy_threads *t)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (t->made + 1 < t->wanted && !pthread_create(&t->thread[t->made], NULL, run, t))
+    while (t->made + 1 < t->wanted && !thread_start(&t->thread[t->made], run, t))
         t->made++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     t->wanted = t->made + 1;
 }
 

@@ -1,10 +1,10 @@
 /* Fetching in the background: weft_fetch in a thread, whose result and text are kept for the caller. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "rendezvous/deadline.h"
 #include "version/fetch.h"
 
@@ -38,17 +38,6 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads of the program. */
-static int start_thread(weft_fetching *f)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&f->thread, NULL, work, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return err ? error_set(WEFT_EIO, "weft_fetch_start: there is no thread: %s", strerror(err)) : 0;
-}
-
 int weft_fetch_start(weft_subscriber *s, const weft_want *want, int64_t timeout_ns, weft_fetching **out)
 {
     int64_t until;
@@ -71,16 +60,17 @@ int weft_fetch_start(weft_subscriber *s, const weft_want *want, int64_t timeout_
     s->done = s->total = 0;
     s->fetching = f;
     pthread_mutex_unlock(&s->lock);
-    err = start_thread(f);
+    err = thread_start(&f->thread, work, f);
     if (err) {
         pthread_mutex_lock(&s->lock);
         s->fetching = NULL;
         pthread_mutex_unlock(&s->lock);
         pthread_cond_destroy(&f->ended);
         free(f);
-    } else
-        *out = f;
-    return err;
+        return error_set(WEFT_EIO, "weft_fetch_start: there is no thread: %s", strerror(err));
+    }
+    *out = f;
+    return 0;
 }
 
 int weft_fetching_test(weft_fetching *f, bool *over, int64_t *done, int64_t *total)

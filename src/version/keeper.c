@@ -1,13 +1,13 @@
 #define _GNU_SOURCE
 #include "version/keeper.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
 #include "base/math.h"
+#include "base/thread.h"
 #include "rendezvous/deadline.h"
 
 #define ASK_NS \
@@ -203,16 +203,12 @@ int keeper_start(struct keeper *k, const char *url, const struct directory_opts 
     if (err)
         return err;
     pthread_condattr_t attr;
-    sigset_t all, old;
     pthread_mutex_init(&k->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&k->wake, &attr);
     pthread_condattr_destroy(&attr);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    err = pthread_create(&k->thread, NULL, run, k);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    err = thread_start(&k->thread, run, k);
     k->runs = !err;
     if (!err)
         return 0;

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "base/error.h"
 #include "base/forks.h"
 #include "base/math.h"
+#include "base/thread.h"
 #include "rendezvous/deadline.h"
 #include "rendezvous/dial.h"
 #include "version/part_link.h"
@@ -380,22 +380,17 @@ static void take_reader(struct part_server *s, int listener)
     if (listener == s->tcp) /* a reply is a small frame and then others: none of them waits for an acknowledgement */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     struct reader *r = calloc(1, sizeof *r);
-    pthread_attr_t attr;
-    pthread_t thread;
     pthread_mutex_lock(&s->lock);
     bool taken = r && s->nreaders < PART_SERVER_READERS;
     if (taken) {
         *r = (struct reader){.server = s, .fd = fd, .tcp = listener == s->tcp};
         list_append(&s->readers, &r->node);
         s->nreaders++;
-        pthread_attr_init(&attr);
-        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-        if (pthread_create(&thread, &attr, serve_reader, r)) {
+        if (thread_start_detached(serve_reader, r)) {
             list_remove(&r->node);
             s->nreaders--;
             taken = false;
         }
-        pthread_attr_destroy(&attr);
     }
     pthread_mutex_unlock(&s->lock);
     if (!taken) {
@@ -475,11 +470,7 @@ int part_server_start(const char *place, struct part_server **out)
     if (!err && place)
         err = listen_tcp(s, place);
     if (!err) {
-        sigset_t all, old;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        int why = pthread_create(&s->thread, NULL, accept_readers, s);
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        int why = thread_start(&s->thread, accept_readers, s);
         if (why)
             err = error_set(WEFT_EIO, "no thread can be started: %s", strerror(why));
         else {

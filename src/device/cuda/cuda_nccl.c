@@ -5,12 +5,12 @@
 #include "device/cuda/cuda_nccl.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/thread.h"
 #include "device/cuda/cuda_device.h"
 #include "weft.h"
 
@@ -184,7 +184,6 @@ static int do_beside(struct device_group *g, int (*body)(struct device_group *g,
                      void *stream, const struct device_message *messages, size_t n)
 {
     struct beside *b = calloc(1, sizeof *b + n * sizeof *messages);
-    pthread_t thread;
     if (!b)
         return NCCL_ERROR;
     *b = (struct beside){
@@ -198,17 +197,11 @@ static int do_beside(struct device_group *g, int (*body)(struct device_group *g,
     pthread_cond_init(&b->over, &attr);
     pthread_condattr_destroy(&attr);
     atomic_fetch_add_explicit(&g->users, 1, memory_order_relaxed);
-    sigset_t all, before; /* the program's signals are for its own threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, NULL, serve, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
+    if (thread_start_detached(serve, b)) {
         atomic_fetch_sub_explicit(&g->users, 1, memory_order_relaxed);
         free(b);
         return NCCL_ERROR;
     }
-    pthread_detach(thread);
     int64_t until = now_ns() + ns;
     const struct timespec at = {until / 1000000000, until % 1000000000};
     pthread_mutex_lock(&b->lock);

@@ -1,12 +1,11 @@
 /* A stream's work goes into a queue in the order in which it was added, and the queue's thread does one piece after the
  * other. Several streams may share a queue. Graphs are lists of recorded work. */
-#define _GNU_SOURCE
 #include "device/sim/sim_stream.h"
 
-#include <signal.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "base/thread.h"
 
 /* All members are guarded by the device's lock, except those of the thread. */
 struct queue {
@@ -89,17 +88,6 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* The program's signals are for its own threads. */
-static int begin_thread(struct queue *q)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&q->thread, NULL, serve, q);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 static struct queue *new_queue(struct sim_device *d, uint64_t number)
 {
     struct queue *q = calloc(1, sizeof *q);
@@ -109,7 +97,7 @@ static struct queue *new_queue(struct sim_device *d, uint64_t number)
     q->luck = (struct sim_luck){.on = d->seed, .state = hash_u64(d->seed, number)};
     list_begin(&q->work);
     pthread_cond_init(&q->more, NULL);
-    if (begin_thread(q)) {
+    if (thread_start(&q->thread, serve, q)) {
         pthread_cond_destroy(&q->more);
         free(q);
         return NULL;

@@ -2,13 +2,13 @@
 #include "engine/device/watcher.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/error.h"
 #include "base/forks.h"
+#include "base/thread.h"
 #include "engine/device/exec_device.h"
 #include "engine/driver.h"
 
@@ -117,20 +117,12 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* The thread blocks all signals: they are for the caller's threads. */
 static int start(void)
 {
-    pthread_t thread;
-    sigset_t all, before;
     if (running && forks == forks_count())
         return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, NULL, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
+    if (thread_start_detached(watch, NULL))
         return error_set(WEFT_ENOMEM, "no thread to watch runs on streams");
-    pthread_detach(thread);
     forks = forks_count();
     running = true;
     return 0;

@@ -1,13 +1,12 @@
 /* Sleeping while a wire may bring something. */
-#define _GNU_SOURCE
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "transport/hosts/hosts_link.h"
 
 #define NAP_NS 100000 /* between looks at a wire that has no file to wait for */
@@ -33,7 +32,6 @@ int hosts_sleep_post(struct hosts_link *l)
 {
     struct wire *w = l->hosts.wire;
     struct epoll_event stop = {.events = EPOLLIN}, wire = {.events = EPOLLONESHOT};
-    sigset_t all, before;
     if (w->fd < 0)
         return 0;
     l->events = epoll_create1(EPOLL_CLOEXEC);
@@ -43,10 +41,7 @@ int hosts_sleep_post(struct hosts_link *l)
     if (l->events < 0 || l->stop < 0 || epoll_ctl(l->events, EPOLL_CTL_ADD, l->stop, &stop) ||
         epoll_ctl(l->events, EPOLL_CTL_ADD, w->fd, &wire))
         return error_set(WEFT_EIO, "cannot make an epoll set to wait for the network: %s", strerror(errno));
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&l->sentinel, NULL, sentinel, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int err = thread_start(&l->sentinel, sentinel, l);
     l->watched = !err;
     return err ? error_set(WEFT_EIO, "cannot start a thread to wait for the network: %s", strerror(err)) : 0;
 }
