@@ -375,8 +375,7 @@ static int fill_fold(struct filler *f, uint32_t s)
     fold->neager_terms = f->neager_terms - (uint32_t)(fold->eager_terms - f->eager_terms);
     tile->loops = shape_merge(loops, tile->n, stride, n + 1);
     memcpy(tile->stride[0], stride[0], sizeof stride[0]);
-    fold->runs = memory_fold_runs(tile, fold->to, fold->via, fold->acc, fold->op, fold->div, fold->terms, n);
-    if (!fold->runs)
+    if (!memory_fold_runs(tile, fold->to, fold->via, fold->acc, fold->op, fold->div, fold->terms, n, &fold->runs))
         return 0;
     fold->count = tile->loops ? (size_t)tile->n[0] : 1;
     fold->in = program_take(f->p, n, sizeof *fold->in);

@@ -67,8 +67,8 @@ struct exec_fold {
     const struct exec_eager_term *eager_terms;
     uint32_t neager_terms;
     uint8_t to, via, acc, op;
-    memory_runs *runs; /* a kernel for dense terms; NULL: memory_fold does it */
-    const void **in;   /* the terms of `runs` */
+    const void **in; /* the terms of `runs`; NULL: memory_fold does it */
+    struct memory_runs runs;
     size_t count;
 };
 

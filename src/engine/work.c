@@ -44,13 +44,13 @@ static void fold(const weft_exec *x, const struct exec_fold *f)
     for (uint32_t k = 0; k < f->neager_terms; k++) {
         const struct exec_eager_term *e = &f->eager_terms[k];
         const void *at = e->at + eager_offset(x->run, e->slots, e->slot_bytes);
-        if (f->runs)
+        if (f->in)
             f->in[e->term] = at;
         else
             f->terms[e->term].data = at;
     }
-    if (f->runs)
-        f->runs(f->dst, f->in, (int)f->n, f->count);
+    if (f->in)
+        memory_runs_fold(&f->runs, f->dst, f->in, (int)f->n, f->count);
     else if (f->n)
         memory_fold(f->tile, f->dst, f->to, f->via, f->acc, f->op, f->div, f->terms, f->n);
     else

@@ -57,6 +57,14 @@ static void fold_choose(struct fold *f, int op, int goal)
     }
 }
 
+/* What the narrow loop scales by; 1: it does not, or there is none. */
+static float fold_by(const struct fold *f, int op, int64_t div)
+{
+    if (!f->narrow || div <= 1 || op == WEFT_MIN || op == WEFT_MAX)
+        return 1;
+    return div & (div - 1) ? (float)div : 1 / (float)div;
+}
+
 /* The span of a term in a dtype: in place if that is possible, otherwise in buf. */
 static const void *fold_term(struct fold *f, const struct memory_term *term, int dtype, void *buf)
 {
@@ -202,9 +210,9 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     f.rows = fold_rows(&f, t, to);
     const int held = dense || f.rows ? 0 : to; /* what is written at its place needs no buffer */
     int64_t fit = span_most(terms, n, held, via, acc);
-    const bool ends = op == WEFT_MIN || op == WEFT_MAX, scales = f.narrow && div > 1 && !ends;
-    f.by = !scales ? 1 : div & (div - 1) ? (float)div : 1 / (float)div;
-    bool divides = div > 1 && !scales, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
+    const bool ends = op == WEFT_MIN || op == WEFT_MAX;
+    f.by = fold_by(&f, op, div);
+    bool divides = div > 1 && f.by == 1, stops = stop != acc, casts = to != stop, lies = fold_lies(&f, fit);
     if (!divides && f.narrow && goal == f.rounds) { /* the fold's own step rounds */
         as = f.rounds;
         casts = to != as;
@@ -253,17 +261,51 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     ops_nan_end(mode);
 }
 
-memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
-                              const struct memory_term *terms, size_t n)
+/* Are all operands runs that are folded as they are? */
+static bool are_runs(const struct memory_tile *t, int to, const struct fold *f)
 {
-    int64_t size = (int64_t)weft_dtype_size(to);
-    bool one = t->loops == 0 || (t->loops == 1 && t->stride[0][0] == size);
-    if (!one || n < 2 || n > OPS_WAYS || div > 1 || acc != to || (via && via != to) || to == WEFT_BOOL)
-        return NULL;
-    for (size_t k = 0; k < n; k++)
-        if (terms[k].dtype != to || (t->loops && terms[k].stride[0] != size))
-            return NULL;
-    return ops_find(op, to);
+    if (t->loops > 1 || (t->loops && t->stride[0][0] != (int64_t)weft_dtype_size(to)))
+        return false;
+    for (size_t k = 0; k < f->n; k++) {
+        const struct memory_term *term = &f->terms[k];
+        if (term->dtype != (k ? f->native : f->first) ||
+            (t->loops && term->stride[0] != (int64_t)weft_dtype_size(term->dtype)))
+            return false;
+    }
+    return true;
+}
+
+bool memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
+                      const struct memory_term *terms, size_t n, struct memory_runs *out)
+{
+    struct fold f; /* for the choice alone */
+    const int stop = via ? via : acc, goal = stop != acc ? stop : to;
+    if (n < 2 || n > OPS_WAYS || to == WEFT_BOOL || acc == WEFT_BOOL)
+        return false;
+    f.terms = terms;
+    f.n = n;
+    f.acc = acc;
+    fold_choose(&f, op, goal);
+    *out = (struct memory_runs){.loop = div <= 1 && stop == acc && to == acc && f.native == acc ? f.loop : NULL,
+                                .narrow = f.narrow,
+                                .wide_out = to == acc,
+                                .ends = op == WEFT_MIN || op == WEFT_MAX,
+                                .wide = f.native == acc ? (int)n : f.first == acc,
+                                .by = fold_by(&f, op, div)};
+    bool scales = div <= 1 || out->by != 1, rounds = goal == f.rounds;
+    bool narrow = f.narrow && scales && to == (rounds ? goal : acc) && (rounds || stop == acc);
+    return (out->loop || narrow) && are_runs(t, to, &f);
+}
+
+void memory_runs_fold(const struct memory_runs *r, void *dst, const void *const *in, int ways, size_t n)
+{
+    if (r->loop) {
+        r->loop(dst, in, ways, n);
+        return;
+    }
+    const uint64_t mode = r->ends ? OPS_NAN : ops_nan_begin();
+    r->narrow(dst, r->wide_out, in, r->wide, ways, r->by, n);
+    ops_nan_end(mode);
 }
 
 /* The loop along which an operand is contiguous, or -1. */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "memory/ops.h"
 #include "weft.h"
 
 #define MEMORY_LOOPS 16 /* two for each of eight dims */
@@ -65,11 +66,19 @@ struct memory_term {
 void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int acc, int op, int64_t div,
                  const struct memory_term *terms, size_t n);
 
-/* The same for contiguous runs of one dtype, looked up once: dst[i] = in[0][i] op in[1][i] op ... for n elements of
- * `ways` runs. memory_fold_runs returns NULL if memory_fold is needed. */
-typedef void memory_runs(void *dst, const void *const *in, int ways, size_t n);
-memory_runs *memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
-                              const struct memory_term *terms, size_t n);
+/* A fold of contiguous runs that one loop does in one pass, looked up once: small ones are not worth the search. */
+struct memory_runs {
+    ops_loop *loop; /* all operands have one dtype; NULL: */
+    ops_narrow_loop *narrow;
+    bool wide_out, ends; /* ends: min or max */
+    int wide;
+    float by; /* wide_out, wide and by are what `narrow` takes */
+};
+/* False: memory_fold is needed. */
+bool memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int op, int64_t div,
+                      const struct memory_term *terms, size_t n, struct memory_runs *out);
+/* dst[i] = in[0][i] op in[1][i] op ... for n elements of `ways` runs. */
+void memory_runs_fold(const struct memory_runs *r, void *dst, const void *const *in, int ways, size_t n);
 
 /* For tests: uses the kernels of this level from now on, or of the best level of the processor if `level` is negative
  * or higher than that. Returns the level. 0 is plain C, 1 is what every processor of the architecture has; all give the
