@@ -1,7 +1,7 @@
-/* weft bench pairs: random pairs of large tensors over the whole notation, each beside memcpy. The score of a pair is
- * the time of a memcpy, by as many workers as there are ranks or cores, of as many bytes as the pair has to read and
- * write at least, over the time of weft. Both are measured in the same rounds. So 1 means that weft takes as long as
- * memcpy would. */
+/* weft bench pairs: random pairs of tensors over the whole notation, large ones or many, each beside memcpy. The score
+ * of a pair is the time of a memcpy, by as many workers as there are ranks or cores, of as many bytes as the pair has
+ * to read and write at least, over the time of weft. Both are measured in the same rounds. So 1 means that weft takes
+ * as long as memcpy would. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@
 #include "weft.h"
 
 enum { RANKS = 16, ROUNDS = 25, WORST = 20 };
+#define ALIGNED 64 /* bytes, of each tensor of many */
 #define COPIED                                                                                            \
     (32 << 20) /* bytes of the buffers of memcpy, which are copied again and again: more than caches hold \
                 */
@@ -31,7 +32,7 @@ struct pairs_job {
     char url[64];
     struct random_pair pair;
     struct random_pair_facts facts;
-    int ranks, rounds, workers;
+    int ranks, rounds, workers, tensors;
     bool private_, cpu;
     double used[RANKS];                  /* seconds of processor time of each rank in this round */
     double weft[ROUNDS], memcpy[ROUNDS]; /* seconds: of rank 0, or processor time of all ranks */
@@ -102,6 +103,35 @@ static void fill(void *memory, int64_t bytes, int dtype)
         ((unsigned char *)memory)[i] = word[i % 8];
 }
 
+/* Bytes from one tensor to the next. */
+static size_t apart(int64_t bytes)
+{
+    return (size_t)(bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+/* Lowers and binds all tensors, which lie one behind the other. */
+static int bind(const struct pairs_job *j, struct pairs_rank *r, int rank, const weft_lower_opts *opts, int64_t in,
+                int64_t out)
+{
+    size_t n = (size_t)j->tensors;
+    weft_move *moves = calloc(n, sizeof *moves);
+    weft_view *from = calloc(n, sizeof *from), *to = calloc(n, sizeof *to);
+    int err = moves && from && to ? 0 : WEFT_ENOMEM;
+    for (size_t i = 0; i < n && !err; i++) {
+        moves[i] = (weft_move){"t", r->src, r->dst};
+        from[i] = (weft_view)WEFT_VIEW(in ? (char *)r->in + i * apart(in) : NULL, (size_t)in);
+        to[i] = (weft_view)WEFT_VIEW(out ? (char *)r->out + i * apart(out) : NULL, (size_t)out);
+    }
+    if (!err)
+        err = weft_lower(moves, n, rank, opts, &r->plan);
+    if (!err)
+        err = weft_bind(r->plan, r->comm, in ? from : NULL, out ? to : NULL, NULL, &r->exec);
+    free(moves);
+    free(from);
+    free(to);
+    return err;
+}
+
 static int prepare(const struct pairs_job *j, struct pairs_rank *r, int rank)
 {
     weft_local in, out;
@@ -119,12 +149,12 @@ static int prepare(const struct pairs_job *j, struct pairs_rank *r, int rank)
         err = weft_layout_local(r->dst, rank, &out);
     if (!err)
         err = weft_comm_machine(r->comm, &machine);
+    size_t all_in = err ? 0 : apart(in.bytes) * (size_t)j->tensors;
+    size_t all_out = err ? 0 : apart(out.bytes) * (size_t)j->tensors;
     if (!err)
-        err = weft_lower(&(weft_move){"t", r->src, r->dst}, 1, rank, &opts, &r->plan);
+        err = take_memory(j, r->comm, all_in, &r->in);
     if (!err)
-        err = take_memory(j, r->comm, (size_t)in.bytes, &r->in);
-    if (!err)
-        err = take_memory(j, r->comm, (size_t)out.bytes, &r->out);
+        err = take_memory(j, r->comm, all_out, &r->out);
     if (!err && rank < j->workers)
         err = take_memory(j, r->comm, COPIED, &r->from);
     if (!err && rank < j->workers)
@@ -132,15 +162,14 @@ static int prepare(const struct pairs_job *j, struct pairs_rank *r, int rank)
     if (err)
         return err;
     if (r->in)
-        fill(r->in, in.bytes, (int)d.dtype);
+        fill(r->in, (int64_t)all_in, (int)d.dtype);
     if (r->out)
-        memset(r->out, 1, (size_t)out.bytes);
+        memset(r->out, 1, all_out);
     if (r->from)
         memset(r->from, 1, COPIED);
     if (r->to)
         memset(r->to, 2, COPIED);
-    weft_view from = WEFT_VIEW(r->in, (size_t)in.bytes), to = WEFT_VIEW(r->out, (size_t)out.bytes);
-    return weft_bind(r->plan, r->comm, in.bytes ? &from : NULL, out.bytes ? &to : NULL, NULL, &r->exec);
+    return bind(j, r, rank, &opts, in.bytes, out.bytes);
 }
 
 static void drop(const struct pairs_job *j, struct pairs_rank *r)
@@ -350,7 +379,7 @@ static int trait_median(const struct score *s, int n, int trait, double *out)
 }
 
 struct pairs_options {
-    int64_t pairs, from, seed, bytes, ranks, rounds, most;
+    int64_t pairs, from, seed, bytes, ranks, rounds, most, tensors;
     bool private_, json, threads, cpu;
     const char *one;
     int skipped; /* pairs that need too much memory, or that weft refuses */
@@ -358,8 +387,11 @@ struct pairs_options {
 
 static void print_again(const struct pairs_options *o, const struct score *s)
 {
-    printf("  weft bench pairs --pair '%s -> %s'%s%s%s\n", s->pair.src, s->pair.dst, o->private_ ? " --private" : "",
-           o->threads ? " --threads" : "", o->cpu ? " --cpu" : "");
+    char tensors[32] = "";
+    if (o->tensors > 1)
+        snprintf(tensors, sizeof tensors, " --tensors %lld", (long long)o->tensors);
+    printf("  weft bench pairs --pair '%s -> %s'%s%s%s%s\n", s->pair.src, s->pair.dst, o->private_ ? " --private" : "",
+           o->threads ? " --threads" : "", o->cpu ? " --cpu" : "", tensors);
 }
 
 /* incomplete: why there are fewer pairs than were asked for; NULL: there are not. */
@@ -401,6 +433,7 @@ static void print_json(const struct pairs_options *o, const struct score *s, int
     json_write_int(&j, "cores", work_cores());
     json_write_int(&j, "seed", o->seed);
     json_write_int(&j, "skipped", o->skipped);
+    json_write_int(&j, "tensors", o->tensors);
     json_write_text(&j, "memory", o->private_ ? "private" : "window");
     json_write_text(&j, "ranks", o->threads ? "threads" : "processes");
     json_write_text(&j, "time", o->cpu ? "processor" : "elapsed");
@@ -439,6 +472,8 @@ static int one_pair(struct groups *g, struct pairs_job *j, const struct pairs_op
         err = weft_layout_parse(s->pair.dst, &dst);
     if (!err)
         err = random_pair_facts(src, dst, &s->facts);
+    s->facts.memory *= o->tensors;
+    s->facts.moved *= (double)o->tensors;
     weft_layout_free(src);
     weft_layout_free(dst);
     *skipped = err || s->facts.memory > o->most || s->facts.ranks > RANKS || s->facts.ranks < 2;
@@ -476,6 +511,7 @@ static int run(struct pairs_options *o, struct score *scores, int *n, struct fai
         return failure_set(why, CLI_WRONG, "out of memory");
     j->rounds = (int)o->rounds;
     j->private_ = o->private_;
+    j->tensors = (int)o->tensors;
     j->cpu = o->cpu;
     for (int64_t i = 0; *n < o->pairs && i < 100 * o->pairs && !code; i++) {
         struct score *s = &scores[*n];
@@ -507,12 +543,13 @@ static int run(struct pairs_options *o, struct score *scores, int *n, struct fai
 int bench_pairs(int argc, char **argv)
 {
     struct pairs_options o = {
-        .pairs = 30, .seed = 1, .bytes = 64 << 20, .ranks = 8, .rounds = 5, .most = INT64_C(2) << 30};
+        .pairs = 30, .seed = 1, .bytes = 64 << 20, .ranks = 8, .rounds = 5, .most = INT64_C(2) << 30, .tensors = 1};
     const struct args_option options[] = {
         {"pairs", ARGS_INT, "N", "how many pairs (30)", &o.pairs, 1, 100000},
         {"seed", ARGS_INT, "N", "of the campaign (1)", &o.seed, 0, INT64_MAX},
         {"from", ARGS_INT, "N", "number of the first pair (0)", &o.from, 0, INT64_MAX / 2},
         {"bytes", ARGS_BYTES, "B", "of a tensor, at least, in the source's dtype (64M)", &o.bytes, 1, INT64_C(1) << 40},
+        {"tensors", ARGS_INT, "N", "tensors of each pair, in one plan (1)", &o.tensors, 1, 100000},
         {"n", ARGS_INT, "N", "ranks, at most (8)", &o.ranks, 2, RANKS},
         {"memory", ARGS_BYTES, "B", "skip pairs whose buffers need more on all ranks together (2G)", &o.most, 1,
          INT64_C(1) << 50},
@@ -524,12 +561,15 @@ int bench_pairs(int argc, char **argv)
         {"json", ARGS_FLAG, NULL, "print the result as JSON", &o.json, 0, 0},
         {0},
     };
-    const struct args_verb verb = {
-        "bench pairs", "[options]",
-        "Measures random pairs of large tensors over the whole notation (dtypes, casts, folds, uneven sizes, several\n"
-        "axes, replicas, block-cyclic, permuted and disjoint meshes, ghosts), each beside memcpy of the bytes that it\n"
-        "has to read and write. Prints the deciles of the scores, what the worst pairs have in common, and the worst.",
-        options, 0};
+    const struct args_verb verb = {"bench pairs", "[options]",
+                                   "Measures random pairs of tensors, large ones or many small ones, over the whole "
+                                   "notation (dtypes, casts, folds,\n"
+                                   "uneven sizes, several axes, replicas, block-cyclic, permuted and disjoint meshes, "
+                                   "ghosts), each beside memcpy of\n"
+                                   "the bytes that it has to read and write. Prints the deciles of the scores, what "
+                                   "the worst pairs have in common,\n"
+                                   "and the worst.",
+                                   options, 0};
     int words, code = args_parse(&verb, argc, argv, NULL, &words), n = 0;
     if (code)
         return code < 0 ? CLI_OK : code;
