@@ -16,10 +16,12 @@
 
 #define BLOCK 8192 /* bytes of one buffer */
 #define ROW 512    /* bytes of a row from which on it is worth a call */
-#define LEAST 32   /* elements of a row from which on a fold takes it as it is */
-#define LINE 64    /* bytes of a cache line */
-#define PIECE 512  /* bytes of a row that are folded at a time */
-#define GATHERS 4  /* terms at a time if they need buffers: with the other buffers these fill the cache */
+#define LEAST                                                                                                   \
+    128 /* bytes of a row from which on a fold takes it as it is; four times as many if it takes several passes \
+         */
+#define LINE 64   /* bytes of a cache line */
+#define PIECE 512 /* bytes of a row that are folded at a time */
+#define GATHERS 4 /* terms at a time if they need buffers: with the other buffers these fill the cache */
 
 struct fold {
     struct span_nest nest;
@@ -133,15 +135,31 @@ static bool fold_lies(const struct fold *f, int64_t most)
     return true;
 }
 
-/* Are there rows that are runs in all operands, and long enough to be folded one by one? */
-static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to)
+/* Are there rows that are runs in all operands, of `least` bytes or more? Shorter ones are gathered: a call for each
+ * would cost more. */
+static bool fold_rows(const struct fold *f, const struct memory_tile *t, int to, int64_t least)
 {
     int last = f->nest.loops - 1, unit = f->nest.of[last];
-    bool rows = last > 0 && f->n > 1 && f->n <= OPS_WAYS && f->nest.n[last] >= LEAST &&
+    bool rows = last > 0 && f->n > 1 && f->n <= OPS_WAYS &&
+                f->nest.n[last] * (int64_t)weft_dtype_size(f->native) >= least &&
                 t->stride[0][unit] == (int64_t)weft_dtype_size(to);
     for (size_t k = 0; k < f->n && rows; k++)
         rows = f->terms[k].stride[unit] == (int64_t)weft_dtype_size(f->terms[k].dtype);
     return rows;
+}
+
+/* Can one loop do the fold in one pass, if its operands are runs as they are? */
+static bool fold_once(const struct fold *f, int to, int stop, int goal, int op, int64_t div, struct memory_runs *out)
+{
+    *out =
+        (struct memory_runs){.loop = div <= 1 && stop == f->acc && to == f->acc && f->native == f->acc ? f->loop : NULL,
+                             .narrow = f->narrow,
+                             .wide_out = to == f->acc,
+                             .ends = op == WEFT_MIN || op == WEFT_MAX,
+                             .wide = f->native == f->acc ? (int)f->n : f->first == f->acc,
+                             .by = fold_by(f, op, div)};
+    bool scales = div <= 1 || out->by != 1, rounds = goal == f->rounds;
+    return out->loop || (f->narrow && scales && to == (rounds ? goal : f->acc) && (rounds || stop == f->acc));
 }
 
 /* Rows that are folded as they are, in pieces, to the dtype `as`, which is that of dst. A row further on is prefetched:
@@ -207,7 +225,8 @@ void memory_fold(const struct memory_tile *t, void *dst, int to, int via, int ac
     size_t size = weft_dtype_size(to);
     const struct span all = {.turns = f.nest.n[0]};
     const bool dense = span_direct(&f.nest, &all, dst, t->stride[0], size), contiguous = dense && f.nest.loops == 1;
-    f.rows = fold_rows(&f, t, to);
+    struct memory_runs runs;
+    f.rows = fold_rows(&f, t, to, fold_once(&f, to, stop, goal, op, div, &runs) ? LEAST : 4 * LEAST);
     const int held = dense || f.rows ? 0 : to; /* what is written at its place needs no buffer */
     int64_t fit = span_most(terms, n, held, via, acc);
     const bool ends = op == WEFT_MIN || op == WEFT_MAX;
@@ -286,15 +305,7 @@ bool memory_fold_runs(const struct memory_tile *t, int to, int via, int acc, int
     f.n = n;
     f.acc = acc;
     fold_choose(&f, op, goal);
-    *out = (struct memory_runs){.loop = div <= 1 && stop == acc && to == acc && f.native == acc ? f.loop : NULL,
-                                .narrow = f.narrow,
-                                .wide_out = to == acc,
-                                .ends = op == WEFT_MIN || op == WEFT_MAX,
-                                .wide = f.native == acc ? (int)n : f.first == acc,
-                                .by = fold_by(&f, op, div)};
-    bool scales = div <= 1 || out->by != 1, rounds = goal == f.rounds;
-    bool narrow = f.narrow && scales && to == (rounds ? goal : acc) && (rounds || stop == acc);
-    return (out->loop || narrow) && are_runs(t, to, &f);
+    return fold_once(&f, to, stop, goal, op, div, out) && are_runs(t, to, &f);
 }
 
 void memory_runs_fold(const struct memory_runs *r, void *dst, const void *const *in, int ways, size_t n)
