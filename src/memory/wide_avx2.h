@@ -44,10 +44,22 @@ RAW_INLINE void wide_upper(wide_h *h, const wide_u *x)
     h[0] = (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] >> 16), (__m256i)(x[1] >> 16)), 0xd8);
 }
 
-RAW_INLINE void wide_lower(wide_h *h, const wide_u *x)
+/* The lowest bytes of 32-bit values. */
+RAW_INLINE wide_b wide_lowest(const wide_u *x)
 {
-    h[0] =
-        (wide_h)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(x[0] & 0xffff), (__m256i)(x[1] & 0xffff)), 0xd8);
+    const __m256i h = _mm256_packus_epi32((__m256i)(x[0] & 0xff), (__m256i)(x[1] & 0xff));
+    const __m128i b = _mm_packus_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+    return (wide_b)_mm_shuffle_epi32(b, 0xd8);
+}
+
+RAW_INLINE wide_u wide_min32(wide_u a, wide_u b)
+{
+    return (wide_u)_mm256_min_epu32((__m256i)a, (__m256i)b);
+}
+
+RAW_INLINE wide_u wide_max32(wide_u a, wide_u b)
+{
+    return (wide_u)_mm256_max_epu32((__m256i)a, (__m256i)b);
 }
 
 RAW_INLINE bool wide_any_nan(const wide_f *x)

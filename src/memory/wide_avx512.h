@@ -40,9 +40,20 @@ RAW_INLINE void wide_upper(wide_h *h, const wide_u *x)
     h[0] = (wide_h)_mm512_cvtepi32_epi16((__m512i)(x[0] >> 16));
 }
 
-RAW_INLINE void wide_lower(wide_h *h, const wide_u *x)
+/* The lowest bytes of 32-bit values. */
+RAW_INLINE wide_b wide_lowest(const wide_u *x)
 {
-    h[0] = (wide_h)_mm512_cvtepi32_epi16((__m512i)x[0]);
+    return (wide_b)_mm512_cvtepi32_epi8((__m512i)x[0]);
+}
+
+RAW_INLINE wide_u wide_min32(wide_u a, wide_u b)
+{
+    return (wide_u)_mm512_min_epu32((__m512i)a, (__m512i)b);
+}
+
+RAW_INLINE wide_u wide_max32(wide_u a, wide_u b)
+{
+    return (wide_u)_mm512_max_epu32((__m512i)a, (__m512i)b);
 }
 
 RAW_INLINE bool wide_any_nan(const wide_f *x)

@@ -231,10 +231,54 @@ RAW_INLINE void load_f8e5m2(wide_f *x, const unsigned char *p)
     wide_from_f16(x, h);
 }
 
-/* As in half_narrow, on the upper halves of f32 without their sign. The bit that this leaves free says whether anything
- * was cut off. What is too small for a normal value comes out of the sum with a number whose last place is the smallest
- * step, which is in the middle between two powers of two, so that this holds for differences too.
- * Without `lower`, that is 0. */
+/* As in half_to_f8e8m0, on the upper halves of f32 without their sign. The bit that this leaves free says whether
+ * anything was cut off. */
+RAW_INLINE void wide_powers(unsigned char *p, const wide_h *x)
+{
+    wide_h v[WIDE_HALVES];
+    for (int i = 0; i < WIDE_HALVES; i++) {
+        wide_h a = x[i] - wide_minus(x[i], (wide_h){0} + 0xff00);
+        v[i] = a + 0x7f - (wide_h)(a > 0xff);
+    }
+    wide_store8(p, wide_high_bytes(v));
+}
+
+#if defined(__x86_64__)
+/* A sum with a power of two, whose last place is that of the result, rounds |x|. That power is 23 - mant above the one
+ * of x or, if this is more, of the smallest normal value. The lower byte of the sum is then the mantissa with its first
+ * bit, if it has one, plus what is left of `magic`. The exponent is added to that. */
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f)
+{
+    const int drop = 23 - f.mant;
+    const uint32_t least = (uint32_t)(128 - f.bias) << 23;      /* smallest normal value, */
+    const uint32_t most = (f.inf << drop) + least - (1u << 23); /* and what is too large, or a NaN, becomes this */
+    const uint32_t magic = ((uint32_t)drop << 23) + (-(least >> drop) & 0xff);
+    wide_u code[WIDE];
+    for (int i = 0; i < WIDE; i++) {
+        const wide_u u = (wide_u)x[i], a = wide_min32(u & 0x7fffffff, (wide_u){0} + most);
+        const wide_u power = wide_max32(a & 0x7f800000, (wide_u){0} + least);
+        code[i] = (wide_u)((wide_f)a + (wide_f)(power + magic)) + (power >> drop);
+        if (f.inf != f.nan)
+            code[i] ^= (wide_u)(x[i] != x[i]) & (f.inf ^ f.nan);
+        code[i] = wide_pick((wide_u){0} + 0x80, u >> 24, code[i]);
+    }
+    wide_store8(p, wide_lowest(code));
+}
+
+/* As in half_to_f8e8m0: half a step rounds up, except 2^-127. */
+RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
+{
+    wide_u code[WIDE];
+    for (int i = 0; i < WIDE; i++) {
+        const wide_u a = wide_min32((wide_u)x[i] & 0x7fffffff, (wide_u){0} + 0x7f800000);
+        code[i] = (a + 0x400000 + (wide_u)(a == 0x400000)) >> 23;
+    }
+    wide_store8(p, wide_lowest(code));
+}
+#else
+/* As in half_narrow, on upper halves as in wide_powers. What is too small for a normal value comes out of the sum with
+ * a number whose last place is the smallest step, which is in the middle between two powers of two, so that this holds
+ * for differences too. Without `lower`, that is 0. */
 RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high, const wide_h *lower,
                            struct half_format f)
 {
@@ -259,7 +303,33 @@ RAW_INLINE void wide_to_f8(unsigned char *p, const wide_f *x, const wide_h *high
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(high), r));
 }
 
-/* The same from codes of a 16-bit float with `mant` bits of mantissa, if all results are normal values or, where that
+RAW_INLINE void wide_halves(wide_h *high, wide_h *lower, const wide_f *x)
+{
+    wide_u u[WIDE];
+    for (int i = 0; i < WIDE; i++)
+        u[i] = (wide_u)x[i];
+    wide_upper(high, u);
+    wide_lower(lower, u);
+}
+
+RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f)
+{
+    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
+    wide_halves(high, lower, x);
+    wide_to_f8(p, x, high, lower, f);
+}
+
+RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
+{
+    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
+    wide_halves(high, lower, x);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        high[i] = wide_sticky(high[i], lower[i]);
+    wide_powers(p, high);
+}
+#endif
+
+/* From codes of a 16-bit float with `mant` bits of mantissa, if all results are normal values or, where that
  * is the code of a NaN too, too large. Otherwise it returns false and writes nothing. */
 RAW_INLINE bool wide_try_f8(unsigned char *p, const wide_h *h, int mant, struct half_format f)
 {
@@ -276,22 +346,6 @@ RAW_INLINE bool wide_try_f8(unsigned char *p, const wide_h *h, int mant, struct 
         return false;
     wide_store8(p, wide_pick8((wide_b){0} + 0x80, wide_high_bytes(h), r));
     return true;
-}
-
-RAW_INLINE void wide_halves(wide_h *high, wide_h *lower, const wide_f *x)
-{
-    wide_u u[WIDE];
-    for (int i = 0; i < WIDE; i++)
-        u[i] = (wide_u)x[i];
-    wide_upper(high, u);
-    wide_lower(lower, u);
-}
-
-RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f)
-{
-    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
-    wide_halves(high, lower, x);
-    wide_to_f8(p, x, high, lower, f);
 }
 
 #define WIDE_STORE_F8(T, format)                                 \
@@ -316,25 +370,6 @@ RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
     wide_h h[WIDE_HALVES];
     codes_f8e8m0(h, p);
     wide_from_codes(x, h);
-}
-
-/* As in half_to_f8e8m0, on upper halves as in wide_to_f8. */
-RAW_INLINE void wide_to_f8e8m0(unsigned char *p, const wide_h *high, const wide_h *lower)
-{
-    wide_h v[WIDE_HALVES];
-    for (int i = 0; i < WIDE_HALVES; i++) {
-        wide_h a = lower ? wide_sticky(high[i], lower[i]) : high[i] + high[i];
-        a -= wide_minus(a, (wide_h){0} + 0xff00);
-        v[i] = a + 0x7f - (wide_h)(a > 0xff);
-    }
-    wide_store8(p, wide_high_bytes(v));
-}
-
-RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
-{
-    wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
-    wide_halves(high, lower, x);
-    wide_to_f8e8m0(p, high, lower);
 }
 
 /* ---- casts ---- */
@@ -519,6 +554,9 @@ WIDE_CODES(f8e8m0, bf16, codes_f8e8m0)
 WIDE_CODES(f8e4m3, f16, halves_f8e4m3)
 WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
 
+#if defined(__x86_64__)
+#define WIDE_BF16_TO(D, format) WIDE_AS(bf16, D, load_any_bf16)
+#else
 #define WIDE_BF16_TO(D, format)                                           \
     RAW_INLINE void bf16_as_##D(unsigned char *d, const unsigned char *s) \
     {                                                                     \
@@ -528,6 +566,7 @@ WIDE_CODES(f8e5m2, f16, halves_f8e5m2)
         wide_from_codes(x, h);                                            \
         wide_to_f8(d, x, h, NULL, format);                                \
     }
+#endif
 WIDE_BF16_TO(f8e4m3, HALF_F8E4M3)
 WIDE_BF16_TO(f8e5m2, HALF_F8E5M2)
 WIDE_BF16_TO(f8e4m3sat, HALF_F8E4M3SAT)
@@ -555,7 +594,9 @@ RAW_INLINE void bf16_as_f8e8m0(unsigned char *d, const unsigned char *s)
 {
     wide_h h[WIDE_HALVES];
     wide_load16(h, s);
-    wide_to_f8e8m0(d, h, NULL);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        h[i] += h[i];
+    wide_powers(d, h);
 }
 WIDE_SURE(bf16, f8e8m0)
 

@@ -27,12 +27,6 @@ RAW_INLINE void wide_store8(unsigned char *p, wide_b x)
     _mm_storeu_si128((__m128i *)(void *)p, (__m128i)x);
 }
 
-/* Twice the value, with its last bit set if `rest` is not 0. */
-RAW_INLINE wide_h wide_sticky(wide_h x, wide_h rest)
-{
-    return x + x - (wide_h)(rest != 0);
-}
-
 /* a - b, or 0 if that is less. */
 RAW_INLINE wide_h wide_minus(wide_h a, wide_h b)
 {
@@ -52,11 +46,6 @@ RAW_INLINE wide_b wide_max8s(wide_b a, wide_b b) /* signed */
 RAW_INLINE wide_b wide_min8(wide_b a, wide_b b)
 {
     return (wide_b)_mm_min_epu8((__m128i)a, (__m128i)b);
-}
-
-RAW_INLINE wide_b wide_abs8(wide_b a)
-{
-    return (wide_b)_mm_abs_epi8((__m128i)a);
 }
 
 RAW_INLINE wide_b wide_minus8(wide_b a, wide_b b) /* or 0 if that is less */
