@@ -4,8 +4,6 @@
 #define WEFT_MEMORY_WIDE_FOLDS_H
 #include "memory/wide_loops.h"
 
-enum { LINE = 64 }; /* bytes of a cache line */
-
 RAW_INLINE wide_f wide_one_nan(wide_f a)
 {
     return (wide_f)wide_pick((wide_u)(a == a), (wide_u)a, (wide_u){0} + 0x7fc00000);

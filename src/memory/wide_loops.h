@@ -8,7 +8,7 @@
 #include "memory/half.h"
 #include "memory/line.h"
 
-enum { STEP = 16 };
+enum { STEP = 16, LINE = 64 /* bytes of a cache line */ };
 
 /* Elements by their type's name, for the macros below. */
 enum { size_i64 = 8, size_u64 = 8, size_f64 = 8, size_i32 = 4, size_u32 = 4, size_f32 = 4 };
@@ -386,6 +386,14 @@ RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
         memcpy(d + (n - (k)) * size_##D, out + (k)*size_##D, (k)*size_##D); \
     } while (0)
 
+/* How many elements further on a long row is prefetched: the hardware of x86-64 stops at the end of each page. Rows of
+ * bytes are not, since it keeps up with them. */
+#if defined(__x86_64__)
+#define WIDE_AHEAD(S) (size_##S > 1 ? STEP + (size_t)(MEMORY_AHEAD / size_##S) : SIZE_MAX / 2)
+#else
+#define WIDE_AHEAD(S) (SIZE_MAX / 2)
+#endif
+
 /* Rows of n elements. S_as_D casts STEP of them. S_try_D does it faster or, if there is a NaN or, to f8, a result that
  * is not normal, does nothing and returns false. These are rare, and to find out that there is none costs less than to
  * select by. The loop has nothing in it that they need. Where there is one, others are near: the next steps are cast
@@ -420,6 +428,9 @@ RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
         }                                                                                                        \
         for (; rows; rows--, d += dstep, s += sstep) {                                                           \
             for (size_t i = 0; i + STEP <= n;) {                                                                 \
+                for (; i + WIDE_AHEAD(S) <= n && S##_try_##D(d + i * size_##D, s + i * size_##S); i += STEP)     \
+                    for (int b = 0; b < STEP * size_##S; b += LINE)                                              \
+                        __builtin_prefetch(s + (i + WIDE_AHEAD(S)) * size_##S + b);                              \
                 while (i + STEP <= n && S##_try_##D(d + i * size_##D, s + i * size_##S))                         \
                     i += STEP;                                                                                   \
                 for (int k = 0; k < 8 && i + STEP <= n; k++, i += STEP)                                          \
