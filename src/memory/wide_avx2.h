@@ -74,12 +74,10 @@ RAW_INLINE void wide_from_f16(wide_f *x, const wide_h *h)
     x[1] = (wide_f)_mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)h[0], 1));
 }
 
-#define WIDE_NARROW_F16(name, how)                                                              \
-    RAW_INLINE void name(wide_h *h, const wide_f *x)                                            \
-    {                                                                                           \
-        __m128i a = _mm256_cvtps_ph((__m256)x[0], how), b = _mm256_cvtps_ph((__m256)x[1], how); \
-        h[0] = (wide_h)_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);                \
-    }
-WIDE_NARROW_F16(wide_to_f16, _MM_FROUND_TO_NEAREST_INT)
-WIDE_NARROW_F16(wide_cut_f16, _MM_FROUND_TO_ZERO)
+RAW_INLINE void wide_to_f16(wide_h *h, const wide_f *x)
+{
+    __m128i a = _mm256_cvtps_ph((__m256)x[0], _MM_FROUND_TO_NEAREST_INT),
+            b = _mm256_cvtps_ph((__m256)x[1], _MM_FROUND_TO_NEAREST_INT);
+    h[0] = (wide_h)_mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
 #endif

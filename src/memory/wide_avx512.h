@@ -67,13 +67,10 @@ RAW_INLINE void wide_from_f16(wide_f *x, const wide_h *h)
     x[0] = (wide_f)_mm512_cvtph_ps((__m256i)h[0]);
 }
 
-#define WIDE_NARROW_F16(name, how)                         \
-    RAW_INLINE void name(wide_h *h, const wide_f *x)       \
-    {                                                      \
-        h[0] = (wide_h)_mm512_cvtps_ph((__m512)x[0], how); \
-    }
-WIDE_NARROW_F16(wide_to_f16, _MM_FROUND_TO_NEAREST_INT)
-WIDE_NARROW_F16(wide_cut_f16, _MM_FROUND_TO_ZERO)
+RAW_INLINE void wide_to_f16(wide_h *h, const wide_f *x)
+{
+    h[0] = (wide_h)_mm512_cvtps_ph((__m512)x[0], _MM_FROUND_TO_NEAREST_INT);
+}
 
 /* f64 and wide integers, rounded to odd: cut off, and the last bit is set if that lost anything. */
 #define WIDE_ODD

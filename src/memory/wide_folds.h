@@ -124,13 +124,12 @@ RAW_INLINE void wide_scale(wide_f *r, float by)
 }
 
 /* Sums of f8. f32 adds the terms times a power of two, and one rounding of the bits of the sum gives its code. Returns
- * 0, and writes nothing, if a term has a code above `last`: such a code is no number. `most` is the code of sums that
- * are too large. */
+ * 0, and writes nothing, if the sum is NaN, or if a term has a code above `last`: such a code is no number. If infinity
+ * and NaN are so in f32, too, no code is looked at. `most` is the code of sums that are too large. */
 RAW_INLINE int wide_sum_codes(unsigned char *d, const unsigned char *const *in, size_t at, int ways, float by, int mant,
                               uint8_t last, uint8_t most)
 {
     wide_f r[WIDE], x[WIDE];
-    wide_h h[WIDE_HALVES];
     wide_b c = wide_load8(in[0] + at), high = c + c;
     if (!WIDE_SCALES_F8(by))
         return -1;
@@ -142,15 +141,10 @@ RAW_INLINE int wide_sum_codes(unsigned char *d, const unsigned char *const *in, 
         for (int i = 0; i < WIDE; i++)
             r[i] += x[i];
     }
-    if (wide_any_above8(high, (uint8_t)(2 * last)))
+    if (WIDE_SCALES_NAN(mant) ? wide_any_nan(r) : wide_any_above8(high, (uint8_t)(2 * last)))
         return 0;
     wide_scale(r, by);
-    wide_round_f8(h, r, mant);
-    const wide_b sign = wide_high_bytes(h);
-    for (int i = 0; i < WIDE_HALVES; i++)
-        h[i] += h[i];
-    const wide_b code = wide_min8(wide_drop(h, WIDE_F8_AT(mant) + 1), (wide_b){0} + most);
-    wide_store8(d + at, wide_pick8((wide_b){0} + 0x80, sign, code));
+    wide_store_scaled_f8(d + at, r, mant, most);
     return 1;
 }
 
@@ -222,15 +216,38 @@ WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
             store_##T(d, r);                                                                                         \
     }
 
+/* What op_T_try folds from `at` on. Returns where it has ended. Each of these loops is a function of its own: in one
+ * function the compiler found no registers for the pointers and constants of all of them. */
+#define WIDE_TRIES(op, T, name, wide_out, wide, ways)                                                           \
+    static __attribute__((noinline)) size_t op##_##T##_##name(unsigned char *d, const unsigned char *const *in, \
+                                                              size_t at, size_t n, int some, int all, float by) \
+    {                                                                                                           \
+        const unsigned char *p[OPS_WAYS];                                                                       \
+        (void)some, (void)all;                                                                                  \
+        for (int k = 0; k < (ways); k++)                                                                        \
+            p[k] = in[k];                                                                                       \
+        while (!(wide) && !(wide_out) && at + LINE / size_##T <= n && op##_##T##_line(d, p, at, ways, by))      \
+            at += LINE / size_##T;                                                                              \
+        while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by))                            \
+            at += STEP;                                                                                         \
+        return at;                                                                                              \
+    }
+#define WIDE_TRY_CASE(op, T, ways) \
+    case ways: at = op##_##T##_##ways(d, p, at, n, wide, ways, by); break;
+
 /* The end as in WIDE_ROWS: dst may be one of the runs. */
-#define WIDE_TRIES(op, T, wide_out, wide, ways)                                                            \
-    do {                                                                                                   \
-        while (!(wide) && !(wide_out) && at + LINE / size_##T <= n && op##_##T##_line(d, p, at, ways, by)) \
-            at += LINE / size_##T;                                                                         \
-        while (at + STEP <= n && op##_##T##_try(d, wide_out, p, at, wide, ways, by))                       \
-            at += STEP;                                                                                    \
-    } while (0)
 #define WIDE_FOLD(op, T, sure)                                                                                    \
+    WIDE_TRIES(op, T, 2, false, 0, 2)                                                                             \
+    WIDE_TRIES(op, T, 3, false, 0, 3)                                                                             \
+    WIDE_TRIES(op, T, 4, false, 0, 4)                                                                             \
+    WIDE_TRIES(op, T, 5, false, 0, 5)                                                                             \
+    WIDE_TRIES(op, T, 6, false, 0, 6)                                                                             \
+    WIDE_TRIES(op, T, 7, false, 0, 7)                                                                             \
+    WIDE_TRIES(op, T, 8, false, 0, 8)                                                                             \
+    WIDE_TRIES(op, T, widens, true, 0, all)                                                                       \
+    WIDE_TRIES(op, T, narrows, false, OPS_WAYS, all)                                                              \
+    WIDE_TRIES(op, T, first, false, some, all)                                                                    \
+    WIDE_TRIES(op, T, stays, true, some, all)                                                                     \
     static void op##_##T(void *dst, bool wide_out, const void *const *in, int wide, int ways, float by, size_t n) \
     {                                                                                                             \
         const unsigned char *p[OPS_WAYS] = {in[0]};                                                               \
@@ -252,26 +269,23 @@ WIDE_SUM_CODES(f8e5m2sat, 2, 0x7b, 0x7b)
         }                                                                                                         \
         const uint64_t mode = (sure) ? ops_nan_begin() : 0;                                                       \
         for (size_t at = 0; at + STEP <= n;) {                                                                    \
-            if (ways == 4 && !wide && !wide_out)                                                                  \
-                WIDE_TRIES(op, T, false, 0, 4);                                                                   \
-            else if (ways == 2 && !wide && !wide_out)                                                             \
-                WIDE_TRIES(op, T, false, 0, 2);                                                                   \
-            else if (ways == 3 && !wide && !wide_out)                                                             \
-                WIDE_TRIES(op, T, false, 0, 3);                                                                   \
-            else if (ways == 8 && !wide && !wide_out)                                                             \
-                WIDE_TRIES(op, T, false, 0, 8);                                                                   \
-            else if (ways == 5 && !wide && !wide_out)                                                             \
-                WIDE_TRIES(op, T, false, 0, 5);                                                                   \
-            else if (ways == 6 && !wide && !wide_out)                                                             \
-                WIDE_TRIES(op, T, false, 0, 6);                                                                   \
-            else if (ways == 7 && !wide && !wide_out)                                                             \
-                WIDE_TRIES(op, T, false, 0, 7);                                                                   \
-            else if (!wide && wide_out)                                                                           \
-                WIDE_TRIES(op, T, true, 0, ways);                                                                 \
-            else if (wide == ways && !wide_out)                                                                   \
-                WIDE_TRIES(op, T, false, OPS_WAYS, ways);                                                         \
+            if (wide)                                                                                             \
+                at = (wide_out       ? op##_##T##_stays                                                           \
+                      : wide == ways ? op##_##T##_narrows                                                         \
+                                     : op##_##T##_first)(d, p, at, n, wide, ways, by);                            \
+            else if (wide_out)                                                                                    \
+                at = op##_##T##_widens(d, p, at, n, wide, ways, by);                                              \
             else                                                                                                  \
-                WIDE_TRIES(op, T, wide_out, wide, ways);                                                          \
+                switch (ways) {                                                                                   \
+                    WIDE_TRY_CASE(op, T, 2)                                                                       \
+                    WIDE_TRY_CASE(op, T, 3)                                                                       \
+                    WIDE_TRY_CASE(op, T, 4)                                                                       \
+                    WIDE_TRY_CASE(op, T, 5)                                                                       \
+                    WIDE_TRY_CASE(op, T, 6)                                                                       \
+                    WIDE_TRY_CASE(op, T, 7)                                                                       \
+                    WIDE_TRY_CASE(op, T, 8)                                                                       \
+                default: break;                                                                                   \
+                }                                                                                                 \
             if (at + STEP <= n) {                                                                                 \
                 op##_##T##_step(d + at * dsize, wide_out, p, at, wide, ways, by);                                 \
                 at += STEP;                                                                                       \

@@ -93,29 +93,12 @@ RAW_INLINE void wide_round(wide_h *h, const wide_u *x)
     wide_upper(h, r);
 }
 
-/* For sums of f8 (wide_folds.h): f32 that are the f8 times a power of two. The code of an f8 is shifted up to where f16
- * has its mantissa. That way no f32 is subnormal, since a program may have switched these off. A quotient that is
- * subnormal in f16 is cut off 7 bits or more behind the last bit of the code. A sum that is
- * divided by at most 64 and is no tie differs from the tie by one of these bits at least. */
-#define WIDE_SCALES_F8(by) ((by) <= 64 && (by) >= 1.0f / 64)
+/* f32 that are the f8 times 2^(bias - 15). The code of an f8 is shifted up to where f16 has its mantissa. That way no
+ * f32 is subnormal, since a program may have switched these off. */
 RAW_INLINE void wide_scaled_f8(wide_f *x, wide_b c, int mant)
 {
     const wide_h signs = (wide_h)_mm256_cvtepi8_epi16((__m128i)c), h = mant == 3 ? signs << 7 & 0xbfff : signs << 8;
     wide_from_f16(x, &h);
-}
-
-/* Back: the code is in the bits from WIDE_F8_AT on, rounded to nearest even. f16 gets the bits of the f32 that it has
- * room for, and its last bit is set if anything was cut off. */
-#define WIDE_F8_AT(mant) (10 - (mant))
-RAW_INLINE void wide_round_f8(wide_h *h, const wide_f *x, int mant)
-{
-    wide_f cut[WIDE];
-    for (int i = 0; i < WIDE; i++) {
-        const wide_u u = (wide_u)x[i];
-        cut[i] = (wide_f)(u | (((u & 0x1fff) + 0x1fff) & 0x2000));
-    }
-    wide_cut_f16(h, cut);
-    h[0] += (uint16_t)((1 << (9 - mant)) - 1) + (h[0] >> WIDE_F8_AT(mant) & 1);
 }
 #endif
 
@@ -217,12 +200,23 @@ RAW_INLINE void halves_f8e5m2(wide_h *h, const unsigned char *p)
     wide_join(h, (wide_b){0}, c | ((wide_b)(c + c > 0xf8) & 2));
 }
 
+#if defined(__x86_64__)
+RAW_INLINE void load_f8e4m3(wide_f *x, const unsigned char *p)
+{
+    wide_scaled_f8(x, wide_load8(p), 3);
+    for (int i = 0; i < WIDE; i++) {
+        const wide_u u = (wide_u)(x[i] * 256);
+        x[i] = (wide_f)(u ^ ((wide_u)((u & 0x7fffffff) == 0x43f00000) & (0x43f00000 ^ 0x7fc00000))); /* 480 is NaN */
+    }
+}
+#else
 RAW_INLINE void load_f8e4m3(wide_f *x, const unsigned char *p)
 {
     wide_h h[WIDE_HALVES];
     codes_f8e4m3(h, p);
     wide_from_codes(x, h);
 }
+#endif
 
 RAW_INLINE void load_f8e5m2(wide_f *x, const unsigned char *p)
 {
@@ -263,6 +257,14 @@ RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f
         code[i] = wide_pick((wide_u){0} + 0x80, u >> 24, code[i]);
     }
     wide_store8(p, wide_lowest(code));
+}
+
+/* Of values as wide_scaled_f8 makes them. What is too large gets the code `most`. */
+#define WIDE_SCALES_F8(by) true
+#define WIDE_SCALES_NAN(mant) ((mant) == 2)
+RAW_INLINE void wide_store_scaled_f8(unsigned char *p, const wide_f *x, int mant, uint8_t most)
+{
+    store_f8(p, x, (struct half_format){.mant = mant, .bias = 15, .inf = most, .nan = most});
 }
 
 /* As in half_to_f8e8m0: half a step rounds up, except 2^-127. */
@@ -317,6 +319,18 @@ RAW_INLINE void store_f8(unsigned char *p, const wide_f *x, struct half_format f
     wide_h high[WIDE_HALVES], lower[WIDE_HALVES];
     wide_halves(high, lower, x);
     wide_to_f8(p, x, high, lower, f);
+}
+
+#define WIDE_SCALES_NAN(mant) false
+RAW_INLINE void wide_store_scaled_f8(unsigned char *p, const wide_f *x, int mant, uint8_t most)
+{
+    wide_h h[WIDE_HALVES];
+    wide_round_f8(h, x, mant);
+    const wide_b sign = wide_high_bytes(h);
+    for (int i = 0; i < WIDE_HALVES; i++)
+        h[i] += h[i];
+    const wide_b code = wide_min8(wide_drop(h, WIDE_F8_AT(mant) + 1), (wide_b){0} + most);
+    wide_store8(p, wide_pick8((wide_b){0} + 0x80, sign, code));
 }
 
 RAW_INLINE void store_f8e8m0(unsigned char *p, const wide_f *x)
