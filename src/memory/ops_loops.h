@@ -221,9 +221,10 @@ NARROW_LOOP(mean, f32, f32_add, f32_end)
             d[i] = expr;                                                \
         }                                                               \
     }
-/* Integers up to 32 bits: a quotient that is not an integer is at least 1/div away from one, and the error of f64 is
- * less than that, so truncation gives the right integer. With div >= 2 it fits into an int32. */
-#define DIVIDE_SMALL(T) DIVIDE(divide_##T, T, double, div, (raw_##T)(int32_t)(s[i] / by))
+/* Integers up to 32 bits: a quotient that is not an integer is at least 1/div away from one. A product with the inverse
+ * of div, which is made too large by 2^-51 of it, is too large by less than that and never too small, so truncation
+ * gives the right integer. With div >= 2 it fits into an int32. */
+#define DIVIDE_SMALL(T) DIVIDE(divide_##T, T, double, (1 + 0x1p-51) / (double)div, (raw_##T)(int32_t)(s[i] * by))
 DIVIDE_SMALL(u8)
 DIVIDE_SMALL(i8)
 DIVIDE_SMALL(u16)
