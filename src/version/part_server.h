@@ -10,7 +10,7 @@
 #include "version/snapshot.h"
 #include "weft/bus.h"
 
-#define PART_SERVER_READERS 256 /* connections at a time; others are closed */
+#define PART_SERVER_READERS 512 /* connections at a time; others are closed */
 #define PART_SERVER_SOCKET 48   /* bytes of a socket's name */
 #define PART_SERVER_SECRET 65   /* of the secret as a text */
 
