@@ -9,6 +9,20 @@
 #include "version/other_host.h"
 #include "version/part_blocks.h"
 
+/* The publisher answers by other functions. Its server's threads see the change: they look for the source with the
+ * lock. */
+static void change_source(const struct lab *l,
+                          int (*part)(void *owner, const struct part_link_message *m, struct part_server_part *out),
+                          int (*take)(void *owner, const struct part_link_message *m, const unsigned char *wanted,
+                                      struct part_server_blocks *out))
+{
+    part_server_remove(l->here->server, &l->p->source);
+    l->p->source.part = part;
+    l->p->source.take = take;
+    l->p->source.leaves = false;
+    part_server_add(l->here->server, &l->p->source);
+}
+
 /* ---- a publisher that says nothing ---- */
 
 struct mute {
@@ -62,10 +76,7 @@ static void silent_publisher(void **state)
     mute.part = l.p->source.part;
     mute.over = mute.silent = false;
     mute.asked = mute.helped = 0;
-    part_server_remove(l.here->server, &l.p->source); /* its threads see the change: they look for it with the lock */
-    l.p->source.part = say_nothing;
-    l.p->source.leaves = false;
-    part_server_add(l.here->server, &l.p->source);
+    change_source(&l, say_nothing, l.p->source.take);
     fine(part_server_start("127.0.0.1:0", &server));
     part_server_add(server, &source);
     announce("mute", "helper", "none", part_server_address(server), part_server_secret(server));
@@ -186,10 +197,7 @@ static void busy_peers(void **state)
     struct part_server_source sources[PEERS];
     begin(&l, "busy", NULL);
     busy = (struct busy){.p = l.p, .take = l.p->source.take};
-    part_server_remove(l.here->server, &l.p->source); /* its threads see the change: they look for it with the lock */
-    l.p->source.take = give_nothing;
-    l.p->source.leaves = false;
-    part_server_add(l.here->server, &l.p->source);
+    change_source(&l, l.p->source.part, give_nothing);
     for (int i = 0; i < PEERS; i++) {
         char name[16];
         snprintf(name, sizeof name, "busy%d", i);
@@ -301,10 +309,7 @@ static void idle(void **state)
     r->idle_ns = 2 * LONG;
     pthread_mutex_unlock(&r->lock);
     slow.take = l.p->source.take;
-    part_server_remove(l.here->server, &l.p->source); /* its threads see the change: they look for it with the lock */
-    l.p->source.take = take_slowly;
-    l.p->source.leaves = false;
-    part_server_add(l.here->server, &l.p->source);
+    change_source(&l, l.p->source.part, take_slowly);
     fine(part_server_start("127.0.0.1:0", &peer));
     part_server_add(peer, &none);
     for (int64_t step = 2; step < 6; step++) {
