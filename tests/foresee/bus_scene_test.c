@@ -47,9 +47,11 @@ static void each_host_takes_the_set_once_and_the_publisher_gives_it_about_once(v
     (void)state;
     static const struct {
         const char *src, *dst;
-    } sets[] = {{"f32[4096/x,2048] @x4", "f32[4096,2048/x] @x4"},
-                {"bf16[3000,1111] @x1", "f32[3000/t,1111] @t2"},
-                {"bf16[65536/x,8192] @x3", "bf16[65536,8192] @x1=3"}}; /* of more blocks than are simulated */
+        double three; /* the most that peers may cost three hosts: the four threads of a host take from all ranks of
+                         the publisher at once, and its NICs are far from busy */
+    } sets[] = {{"f32[4096/x,2048] @x4", "f32[4096,2048/x] @x4", 1.05},
+                {"bf16[3000,1111] @x1", "f32[3000/t,1111] @t2", 1},
+                {"bf16[65536/x,8192] @x3", "bf16[65536,8192] @x1=3", 1}}; /* of more blocks than are simulated */
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         for (int hosts = 1; hosts <= 13; hosts = 2 * hosts + hosts % 2) {
             struct scene s = {0};
@@ -75,7 +77,7 @@ static void each_host_takes_the_set_once_and_the_publisher_gives_it_about_once(v
             assert_true(with.first <= with.total);
             if (with.total > 3 * with.bound + 30e6) /* no relay waits until it insists */
                 fail_msg("%s, %d hosts: %.0f ns, and %.0f is the bound", sets[i].src, hosts, with.total, with.bound);
-            if (hosts > 3 && with.total >= without.total) /* a few hosts soon have a small set from the publisher */
+            if (hosts > 2 && with.total >= without.total * (hosts == 3 ? sets[i].three : 1))
                 fail_msg("%d hosts: %.0f ns with peers, %.0f without", hosts, with.total, without.total);
             bus_scene_free(&with);
             bus_scene_free(&without);

@@ -34,8 +34,8 @@ static int of(const int *v, int n)
     return v[upto(n)];
 }
 
-/* True: it is a fold of runs. */
-static bool one_case(int dtype, int op)
+/* True: it is a fold of runs. *narrow counts those that are rounded, or widened, on the way. */
+static bool one_case(int dtype, int op, int *narrow)
 {
     static unsigned char in[8][ROOM], got[ROOM], want[ROOM];
     const int acc = dtype_acc(dtype), any[] = {dtype, acc, WEFT_F32, WEFT_BF16}, vias[] = {0, 0, dtype, acc};
@@ -66,20 +66,25 @@ static bool one_case(int dtype, int op)
         fail_msg("%d terms of %s, the first %s, by %s in %s by %s to %s, %d elements, divided by %d", terms,
                  weft_dtype_name(dtype), weft_dtype_name(term[0].dtype), weft_op_name(op), weft_dtype_name(acc),
                  via ? weft_dtype_name(via) : "nothing", weft_dtype_name(to), n, (int)div);
+    *narrow += !runs.loop;
     return true;
 }
 
 static void runs_are_folded_as_all_others(void **state)
 {
     (void)state;
-    int found[DTYPE_COUNT + 1] = {0};
+    int found[DTYPE_COUNT + 1] = {0}, narrow[DTYPE_COUNT + 1] = {0};
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         for (int op = 1; op <= OP_COUNT; op++)
             for (int i = 0; i < 200 && dtype_foldable(op, dtype); i++)
-                found[dtype] += one_case(dtype, op);
+                found[dtype] += one_case(dtype, op, &narrow[dtype]);
     for (int dtype = 1; dtype <= DTYPE_COUNT; dtype++)
         if (dtype != WEFT_BOOL && !found[dtype])
             fail_msg("no fold of %s was one of runs", weft_dtype_name(dtype));
+    static const int rounded[] = {WEFT_BF16, WEFT_F16, WEFT_F32};
+    for (int i = 0; i < 3; i++) /* sse2 has no such loops */
+        if (ops_find_narrow(WEFT_SUM, rounded[i]) && !narrow[rounded[i]])
+            fail_msg("no fold of %s was one of runs that are rounded", weft_dtype_name(rounded[i]));
 }
 
 int main(int argc, char **argv)
