@@ -523,17 +523,18 @@ static int fill_channels(struct filler *f)
 }
 
 /* x86-64 reads each cache line before it writes it, even if it is written whole. That is a third of the traffic of a
- * copy, and nontemporal stores avoid it. They are used for pieces of 64 KiB or more of a run that writes 8 MiB or more:
- * what that run writes first has left the caches of the core anyway when it ends. */
+ * copy, and nontemporal stores avoid it. They are used in a run that writes 8 MiB or more, for pieces of 64 KiB or more
+ * and for tiles: what that run writes first has left the caches of the core anyway when it ends. */
 static void mark_nontemporal(struct filler *f)
 {
     const int64_t run = 8 << 20, piece = 64 << 10; /* bytes */
     int64_t bytes = 0;
     for (uint32_t i = 0; i < f->nmoves; i++)
         bytes += f->p->moves[i].dst ? f->p->moves[i].bytes : 0;
-    for (uint32_t i = 0; i < f->nmoves && bytes >= run; i++) {
+    f->p->past = bytes >= run;
+    for (uint32_t i = 0; i < f->nmoves && f->p->past; i++) {
         struct exec_move *m = &f->p->moves[i];
-        m->nontemporal = m->dst && !m->tile && m->bytes >= piece;
+        m->nontemporal = m->dst && (m->tile || m->bytes >= piece);
     }
 }
 

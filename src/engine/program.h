@@ -215,6 +215,7 @@ struct program {
     struct exec_multicast *multicasts;
     uint32_t nmulticasts, *multicast_outs;
     struct weave *weave; /* of order/weave.c; NULL: no copies are interleaved */
+    bool past;           /* the run writes more than caches hold: mark_nontemporal in fill.c */
     struct wire_channels wired;
     bool carries;        /* the rank's device does the work of the steps: device/carry.c; its state, from fill on: */
     struct carry *carry; /* NULL: the host does the work */

@@ -13,10 +13,16 @@ void work_bytes(const struct exec_move *m, char *dst, const char *src, size_t by
         memcpy(dst, src, bytes);
 }
 
+void work_tile(const struct exec_move *m, const struct memory_tile *t, char *dst, const char *src)
+{
+    if (!m->nontemporal || !memory_copy_past(t, dst, m->to, src, m->from))
+        memory_copy(t, dst, m->to, src, m->from);
+}
+
 void work_move(const struct exec_move *m, char *dst, const char *src)
 {
     if (m->tile)
-        memory_copy(m->tile, dst, m->to, src, m->from);
+        work_tile(m, m->tile, dst, src);
     else if (m->nontemporal)
         memory_copy_nontemporal(dst, src, (size_t)m->bytes);
     else

@@ -10,6 +10,7 @@
 
 #include "memory/line.h"
 #include "memory/memory.h"
+#include "memory/past.h"
 #include "memory/pick.h"
 #include "memory/raw.h"
 #include "memory/transpose.h"
@@ -25,6 +26,7 @@ struct grid {
 #define SHORT 256          /* bytes of a unit that has few whole lines */
 #define LONG (32 << 10)    /* bytes of a unit for which memcpy is as fast */
 #define CACHED (256 << 10) /* bytes that the caches of a core keep */
+#define PAIR 128           /* bytes of a unit that is worth copying side by side with others */
 #define PICKED 256         /* bytes in short units for which tables may pay */
 #define PICKED_UNIT 8      /* bytes of a unit that is not short any more */
 
@@ -81,37 +83,6 @@ static __attribute__((noinline)) void copy_gaps(struct grid g, unsigned char *ds
             memory_copy_ascending(d + at, s + at, g.unit % LINE);
         }
     }
-}
-
-/* The same where neither side is in the caches: SIDE units are copied side by side, PAIR bytes of each at a time. What
- * comes next of all of them is prefetched meanwhile. */
-#define SIDE 16
-#define PAIR 128
-static __attribute__((noinline)) void copy_beside(struct grid g, unsigned char *dst, const unsigned char *src)
-{
-    const bool lines = MEMORY_STREAMS && ((uintptr_t)dst | (uintptr_t)g.dturn) % LINE == 0;
-    for (int64_t r = 0; r < g.turns;) {
-        const int64_t side = g.turns - r < SIDE ? g.turns - r : SIDE;
-        const unsigned char *s = src + r * g.sturn;
-        unsigned char *d = dst + r * g.dturn;
-        size_t at = 0;
-        for (; at + PAIR <= g.unit; at += PAIR) {
-            const bool last = at + 2 * PAIR > g.unit; /* then the next units are prefetched */
-            const uintptr_t next = (uintptr_t)s + (last ? (uintptr_t)(SIDE * g.sturn) : at + PAIR);
-            for (int64_t i = 0; i < side; i++) {
-                __builtin_prefetch((const void *)(next + (uintptr_t)(i * g.sturn)), 0, 2);
-                __builtin_prefetch((const void *)(next + (uintptr_t)(i * g.sturn) + LINE), 0, 2);
-                if (lines)
-                    memory_stream(d + i * g.dturn + at, s + i * g.sturn + at, PAIR);
-                else
-                    memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, PAIR);
-            }
-        }
-        for (int64_t i = 0; i < side && at < g.unit; i++)
-            memory_copy_ascending(d + i * g.dturn + at, s + i * g.sturn + at, g.unit - at);
-        r += side;
-    }
-    memory_streamed();
 }
 
 /* Long units, with which memcpy is the faster one. */
@@ -276,8 +247,8 @@ void memory_copy_out(void *dst, int64_t dstep, const void *src, int64_t sstep, i
     const struct grid g = {1, n, 0, 0, dstep, sstep, unit};
     if (near || sstep == (int64_t)unit)
         copy_short(g, false, dst, src);
-    else if (unit >= PAIR)
-        copy_beside(g, dst, src);
+    else if (MEMORY_STREAMS ? past_pays(dst, dstep, unit) : unit >= PAIR)
+        past_units(dst, dstep, src, sstep, n, unit);
     else
         copy_gaps(g, dst, src);
 }
@@ -363,16 +334,4 @@ void copy_nest(int loops, const int64_t *n, const int64_t *ds, const int64_t *ss
             at[i] = 0;
         }
     }
-}
-
-void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
-{
-    unsigned char *to = dst;
-    const unsigned char *from = src;
-    size_t head = MEMORY_STREAMS ? -(uintptr_t)to % LINE : bytes, at = head < bytes ? head : bytes;
-    size_t whole = (bytes - at) / LINE * LINE;
-    memcpy(to, from, at);
-    memory_stream(to + at, from + at, whole);
-    memcpy(to + at + whole, from + at + whole, bytes - at - whole);
-    memory_streamed();
 }

@@ -1,4 +1,5 @@
-/* Copies of units in one loop, in three ways, of two such at once, and nontemporal copies, against memcpy of each. */
+/* Copies of units in one loop, in three ways, of two such at once, and copies past
+ * the caches, against memcpy of each. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -80,14 +81,59 @@ static void units_with_gaps_match_memcpy(void **state)
     }
 }
 
-/* Any begins and lengths; nothing beside them is written. */
+/* Moves and casts of tiles whose rows begin anywhere, are whole lines or not, and lie apart on either side, in one or
+ * two loops. What memory_copy_past leaves out is not written. Each kind of row that it does not leave out occurs. */
+static void tiles_past_the_caches_match_copies(void **state)
+{
+    (void)state;
+    enum { ROOM = 200 << 10 };
+    static unsigned char src[ROOM], dst[ROOM], want[ROOM];
+    static const int dtypes[] = {WEFT_U8, WEFT_BF16, WEFT_F32, WEFT_F64, WEFT_I64, WEFT_C128};
+    int whole = 0, ends = 0, casts = 0;
+    for (int i = 0; i < ROOM; i++)
+        src[i] = (unsigned char)(ref_random(&seed) % 60);
+    for (int round = 0; round < 3000; round++) {
+        const int from = dtypes[upto(6)], to = upto(3) ? from : dtypes[upto(6)];
+        if (from == WEFT_C128 && to != from)
+            continue;
+        const int64_t size[2] = {(int64_t)weft_dtype_size(to), (int64_t)weft_dtype_size(from)};
+        const int64_t n = upto(2) ? 1 + upto(9000 / (size[0] + size[1])) : 64 * (1 + upto(8));
+        struct memory_tile t = {3, {1 + upto(2), 1 + upto(upto(3) ? 3 : 18), n}, {{0}}};
+        int64_t end[2], first[2];
+        for (int k = 0; k < 2; k++) {
+            int64_t room = upto(2) ? 64 * upto(5) : upto(40) * size[k], row = n * size[k];
+            room = upto(3) ? room : (row + 63) / 64 * 64 - row;
+            t.stride[k][2] = size[k];
+            t.stride[k][1] = row + room;
+            t.stride[k][0] = t.n[1] * t.stride[k][1] + (upto(2) ? 0 : 64 * upto(3));
+            first[k] = upto(2) ? 0 : upto(2) ? size[k] * upto(64) : upto(130);
+            end[k] = first[k] + t.n[0] * t.stride[k][0];
+        }
+        if (end[0] > ROOM || end[1] > ROOM || (to != from && (first[0] % size[0] || first[1] % size[1])))
+            continue;
+        memset(dst, 0x5a, ROOM);
+        memset(want, 0x5a, ROOM);
+        if (memory_copy_past(&t, dst + first[0], to, src + first[1], from)) {
+            memory_copy(&t, want + first[0], to, src + first[1], from);
+            const bool lines = (first[0] | t.stride[0][1] | t.stride[0][0] | n * size[0]) % 64 == 0;
+            *(to != from ? &casts : lines ? &whole : &ends) += 1;
+        }
+        assert_memory_equal(dst, want, ROOM);
+    }
+    if (MEMORY_STREAMS)
+        assert_true(whole > 20 && ends > 20 && casts > 20);
+    else
+        assert_int_equal(whole + ends + casts, 0);
+}
+
+/* Any begins and lengths, of some pages, too; nothing beside them is written. */
 static void nontemporal_copies_match_memcpy(void **state)
 {
     (void)state;
-    enum { ROOM = 1200 };
+    enum { ROOM = 20000 };
     static unsigned char src[ROOM], dst[ROOM], want[ROOM];
-    for (int round = 0; round < 5000; round++) {
-        int64_t to = upto(130), from = upto(130), n = upto(round % 4 ? 200 : 1001);
+    for (int round = 0; round < 3000; round++) {
+        int64_t to = upto(130), from = upto(130), n = upto(round % 4 ? 200 : round % 8 ? 1001 : ROOM - 130);
         for (int i = 0; i < ROOM; i++) {
             src[i] = (unsigned char)ref_random(&seed);
             dst[i] = want[i] = (unsigned char)i;
@@ -129,9 +175,8 @@ static void copied_lines_match_memcpy(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copied_units_match_memcpy),
-        cmocka_unit_test(units_with_gaps_match_memcpy),
-        cmocka_unit_test(nontemporal_copies_match_memcpy),
+        cmocka_unit_test(copied_units_match_memcpy),          cmocka_unit_test(units_with_gaps_match_memcpy),
+        cmocka_unit_test(tiles_past_the_caches_match_copies), cmocka_unit_test(nontemporal_copies_match_memcpy),
         cmocka_unit_test(copied_lines_match_memcpy),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

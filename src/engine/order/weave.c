@@ -25,6 +25,7 @@
 #include "engine/shape.h"
 #include "engine/work.h"
 #include "memory/line.h"
+#include "memory/past.h"
 #include "memory/pick.h"
 #include "memory/raw.h"
 
@@ -39,6 +40,7 @@
 #define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
 #define LANES 16        /* whose rows are picked together */
+#define SIDE 16         /* rows that past_units copies side by side */
 #define JOINED 16384    /* bytes of rows that are gathered before they are cast */
 
 /* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
@@ -418,7 +420,7 @@ static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
     }
     int64_t left = place_row(m, *row, &to, &from), n = min64((bytes + r->bytes - 1) / r->bytes, left);
     r->inner.n[0] = n;
-    memory_copy(&r->inner, m->dst + to, m->to, m->src + from, m->from);
+    work_tile(m, &r->inner, m->dst + to, m->src + from);
     *row = *row + n == r->n ? 0 : *row + n;
     return n * r->bytes;
 }
@@ -650,13 +652,27 @@ static void in_order(struct weave_lane *lanes, uint32_t n)
         }
 }
 
+/* Rows whose stores go past the caches. False: these do not pay. */
+static bool past_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!past_pays(lanes[i].dst, lanes[i].dstep, (size_t)lanes[i].bytes))
+            return false;
+    const int64_t several = max64(SIDE, TURN / across(lanes, n));
+    for (int64_t r = 0; r < rows; r += several)
+        for (uint32_t i = 0; i < n; i++)
+            past_units(lanes[i].dst + r * lanes[i].dstep, lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
+                       lanes[i].sstep, min64(several, rows - r), (size_t)lanes[i].bytes);
+    return true;
+}
+
 /* Rows that follow each other in dst share cache lines. What the end of a row has of such a line is written together
- * with the beginning of the next row. */
-static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
+ * with the beginning of the next row. past: the run writes more than caches hold. */
+static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows, bool past)
 {
     const bool far = reads_far(lanes, n);
     in_order(lanes, n);
-    if (equal_rows(lanes, n, rows))
+    if ((past && past_rows(lanes, n, rows)) || equal_rows(lanes, n, rows))
         return;
     if (across(lanes, n) < RUN / 2 * n) {
         short_rows(lanes, n, rows);
@@ -747,8 +763,24 @@ static void cast_each(struct weave_lane *lanes, uint32_t n, int64_t rows)
         }
 }
 
-static void cast_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
+/* Casts whose stores go past the caches. False: these do not pay, and what was cast is cast again. */
+static bool past_casts(const struct weave_lane *lanes, uint32_t n, int64_t rows)
 {
+    const int64_t several = 1 + ROW / lanes[0].bytes;
+    for (int64_t r = 0; r < rows; r += several)
+        for (uint32_t i = 0; i < n; i++) {
+            const struct weave_lane *l = &lanes[i];
+            l->rows->inner.n[0] = min64(several, rows - r);
+            if (!memory_copy_past(&l->rows->inner, l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from))
+                return false;
+        }
+    return true;
+}
+
+static void cast_rows(struct weave_lane *lanes, uint32_t n, int64_t rows, bool past)
+{
+    if (past && past_casts(lanes, n, rows))
+        return;
     for (uint32_t i = 0, k; i < n; i += k) {
         k = joined(lanes + i, n - i);
         if (k) {
@@ -825,7 +857,7 @@ static int64_t line_by_line(weft_exec *x)
         int64_t more = first->n * across(w->lanes, n);
         if (!alike || !more || bytes + more > PASS)
             break;
-        plain_rows(w->lanes, n, first->n);
+        plain_rows(w->lanes, n, first->n, x->program->past);
         bytes += more;
     }
     for (uint32_t i = 0; i < n && done; i++)
@@ -844,9 +876,9 @@ static int64_t abreast(weft_exec *x)
     int64_t bytes = across(w->lanes, n);
     rows = min64(rows, PASS / bytes + 1);
     if (w->lanes[0].rows->plain)
-        plain_rows(w->lanes, n, rows);
+        plain_rows(w->lanes, n, rows, x->program->past);
     else if (w->lanes[0].rows->casts)
-        cast_rows(w->lanes, n, rows);
+        cast_rows(w->lanes, n, rows, x->program->past);
     else
         kernel_rows(w->lanes, n, rows);
     for (uint32_t i = 0; i < n; i++) {

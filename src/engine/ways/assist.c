@@ -67,7 +67,7 @@ int64_t assist_copy(const struct exec_move *m, const struct assist_cut *c, int64
     } else {
         struct memory_tile t = *m->tile;
         t.n[c->loop] = n;
-        memory_copy(&t, m->dst + at * t.stride[0][c->loop], m->to, m->src + at * t.stride[1][c->loop], m->from);
+        work_tile(m, &t, m->dst + at * t.stride[0][c->loop], m->src + at * t.stride[1][c->loop]);
     }
     return m->bytes / all * n;
 }
