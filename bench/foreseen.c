@@ -21,9 +21,12 @@
 
 #include "weft.h"
 
-#define MOST 4096     /* tensors */
-#define AHEAD 2000000 /* ns from the barrier to the begin of a run: until then all ranks know it */
-#define AWAKE 200000  /* ns before the begin from which ranks do not sleep */
+#define MOST 4096 /* tensors */
+/* ns from the barrier to the begin of a run. Until then all ranks know it: on one host soon, so that caches lose
+ * nothing; between hosts the barrier is over at different times. */
+#define AHEAD_HERE 200000
+#define AHEAD 2000000
+#define AWAKE 200000 /* ns before the begin from which ranks do not sleep */
 #define ALIGNED 128
 
 static weft_machine machine = WEFT_MACHINE_INIT;
@@ -128,9 +131,12 @@ static int run(weft_comm *c, weft_exec *x, _Atomic int64_t *times, int runs)
     for (int i = 0; i < runs && !err; i++, times += 1 + weft_comm_size(c)) {
         err = weft_comm_barrier(c, WEFT_FOREVER);
         if (!err && rank == 0)
-            atomic_store(times, now() + AHEAD);
+            atomic_store(times, now() + (per_host ? AHEAD : AHEAD_HERE));
         while (!err && !atomic_load(times))
-            nanosleep(&(struct timespec){.tv_nsec = AWAKE}, NULL);
+            if (per_host)
+                nanosleep(&(struct timespec){.tv_nsec = AWAKE}, NULL);
+            else
+                sched_yield();
         if (!err) {
             wait_until(atomic_load(times), rank);
             err = weft_exec_run(x);

@@ -3,8 +3,8 @@
 
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE] [--one-host]
 
-The machine is measured once: weft sim --calibrate, alone and between played hosts whose links are limited, and an exchange of eight bytes
-between two of these. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
+The machine is measured once: weft sim --calibrate, alone and between played hosts whose links are limited, an exchange of eight bytes
+between two of these, and messages of 64 KiB and of 1 MiB that eight of them all give each other on slow links. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
 fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that
 is drawn, too; weft sim is told what such a link carries of data.
 
@@ -40,6 +40,8 @@ CARRIED = 1448 / 1514
 # rates: there the cores are the bound.
 BURST = 16384
 RATES = [300, 500, 800, 1200]  # Mbit/s
+SLOW = 100  # Mbit/s: links are the bound then, and not the cores
+CROWDED = ["nic_crowd", "nic_crowd_long"]
 CROWD = 8  # played hosts that are measured together
 # ms that a case may be foreseen to take on the machine below: a link lets a first burst pass at once, which must not matter.
 SHORTEST = {True: 10, False: 0.5}
@@ -100,6 +102,12 @@ def calibrate(options, folder):
     small = dict(hosts=2, ranks=2, mbit=0, table=["t: u8[16/x] @x2 -> u8[16] @x2"])
     message = float(machine["nic_message"].split()[0])
     machine["nic_latency"] = "%.0f ns" % max(0, best(small) - 2 * message)  # a rank sends one message, and gets one
+    for key, size, runs in (("nic_crowd", 1 << 16, 15), ("nic_crowd_long", 1 << 20, 5)):
+        shape = (CROWD, CROWD * size, CROWD)
+        crowd = dict(hosts=CROWD, ranks=CROWD, mbit=SLOW, table=["t: u8[%d/x,%d] @x%d -> u8[%d,%d/x] @x%d" % (2 * shape)])
+        slow = machine_for({k: x for k, x in machine.items() if k not in CROWDED}, crowd)
+        took = statistics.median(measure(options, folder, crowd, slow, runs))
+        machine[key] = "%.3f" % min(1, foresee(options, folder, crowd, slow)["time_ns"] / took)  # a share of nic, which cases differ in
     return machine
 
 
@@ -108,6 +116,10 @@ def machine_for(machine, case):
     m["hosts_on_cores"] = str(case["hosts"])
     if case["mbit"]:
         m["nic"] = "%.6f GB/s" % (case["mbit"] / 8e3 * CARRIED)
+    for key in CROWDED:
+        share = float(m.pop(key, "0").split()[0])
+        if case["mbit"]:
+            m[key] = "%.6f GB/s" % (case["mbit"] / 8e3 * CARRIED * share)
     return m
 
 

@@ -1,6 +1,6 @@
 /* The best of several rounds counts: what else the machine does at the time can only make a round slower. Of copies it
- * is the one that a quarter of them does not exceed. Cores sleep before each of them, as between two runs of a job that
- * computes, or waits: what caches lose meanwhile differs from machine to machine, and is measured as well. */
+ * is the one that a quarter of them does not exceed. They follow each other without a pause, so that caches lose
+ * nothing meanwhile. */
 #define _GNU_SOURCE
 #include "foresee/calibrate.h"
 
@@ -14,15 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "foresee/links.h"
+
 #define PIECE ((size_t)256 << 10)       /* bytes that are copied at once, as the engine does */
-#define COPIES 15                       /* rounds of copies */
-#define PAUSE 2000000                   /* ns for which cores sleep between two copies, */
-#define AWAKE 200000                    /* and which they then wait, so that the next copy begins at full speed */
+#define COPIES 25                       /* rounds of copies */
 #define MEMORY ((size_t)256 << 20)      /* bytes that are read and written: more than caches hold */
 #define LEAST_MEMORY ((size_t)32 << 20) /* of a core, if there are many */
 #define MOST_HOST ((size_t)1 << 30)     /* bytes of all cores together: more are not in caches */
-#define CACHED \
-    ((size_t)256 << 10) /* the smallest size for which caches are measured; each further one is twice as large, */
+#define CACHED ((size_t)256 << 10) /* the smallest size for which caches are measured; the next is twice as large, */
+#define FINER ((size_t)4 << 20)    /* from here on half as large again, or a third, */
 #define MOST_CACHED ((size_t)64 << 20) /* up to this one */
 #define CAST ((size_t)16 << 20)
 #define RUNS 300 /* of an exec, in a round */
@@ -96,13 +96,6 @@ static void gate(const struct copying *a, int turn)
         sched_yield();
 }
 
-static void pause_copying(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
-    for (double end = calibrate_now() + AWAKE; calibrate_now() < end;)
-        sched_yield();
-}
-
 static void *copy_rounds(void *arg)
 {
     struct copier *c = arg;
@@ -120,9 +113,7 @@ static void *copy_rounds(void *arg)
     if (c->all->whole)
         err = open_local(&l, text, text, in, out);
     for (int r = 0; r < COPIES; r++) {
-        gate(c->all, 2 * r + 1);
-        pause_copying();
-        gate(c->all, 2 * r + 2);
+        gate(c->all, r + 1);
         double t = calibrate_now();
         if (c->all->whole && !err)
             err = weft_exec_run(l.exec);
@@ -185,13 +176,31 @@ static size_t memory_each(size_t n)
 static int cached_rates(struct machine_file *m, struct failure *why)
 {
     int code = CLI_OK;
-    for (size_t bytes = CACHED; bytes <= MOST_CACHED && !code; bytes *= 2) {
+    for (size_t bytes = CACHED, step = 0; bytes <= MOST_CACHED && !code; bytes += step) {
+        step = bytes < FINER ? bytes : bytes & (bytes - 1) ? bytes / 3 : bytes / 2;
         struct machine_file_cached *x = &m->cached[m->ncached++];
-        x->bytes = (double)bytes;
+        bool all = bytes * (size_t)m->cores <= MOST_HOST, much = bytes / 2 >= LINKS_MUCH;
+        *x = (struct machine_file_cached){.bytes = (double)bytes, .copy_host = m->copy_host};
         code = copy_rate(1, bytes, false, &x->copy, why);
-        x->copy_host = m->copy_host;
-        if (!code && bytes * (size_t)m->cores <= MOST_HOST)
+        if (!code && all)
             code = copy_rate((int)m->cores, bytes, false, &x->copy_host, why);
+        if (!code && much)
+            code = copy_rate(1, bytes, true, &x->copy_long, why);
+        if (!code && much)
+            x->copy_long_host = m->copy_long_host;
+        if (!code && much && all)
+            code = copy_rate((int)m->cores, bytes, true, &x->copy_long_host, why);
+    }
+    /* Less is not copied more slowly: what says so was disturbed. */
+    struct machine_file_cached least = {0, m->copy, m->copy_host, m->copy_long, m->copy_long_host};
+    for (size_t i = m->ncached; i-- > 0;) {
+        struct machine_file_cached *x = &m->cached[i];
+        x->copy = least.copy = fmax(x->copy, least.copy);
+        x->copy_host = least.copy_host = fmax(x->copy_host, least.copy_host);
+        if (x->copy_long > 0) {
+            x->copy_long = least.copy_long = fmax(x->copy_long, least.copy_long);
+            x->copy_long_host = least.copy_long_host = fmax(x->copy_long_host, least.copy_long_host);
+        }
     }
     return code;
 }
@@ -321,6 +330,19 @@ void calibrate_exchange(double both, struct machine_file *m)
 {
     m->message = both / 4;
     m->inside_latency = both / 2;
+}
+
+/* With more hosts more is lost, by the logarithm of their peers (links.c). */
+static double crowd_rate(int hosts, double rate, double nic)
+{
+    double lost = fmax(0, nic / rate - 1) * log(LINKS_CROWD - 1) / log(hosts - 1);
+    return nic / (1 + lost);
+}
+
+void calibrate_nics(int hosts, double brief, double lengthy, struct machine_file *m)
+{
+    m->nic_crowd = crowd_rate(hosts, (hosts - 1) * (double)LINKS_CROWD_SHORT / brief, m->nic);
+    m->nic_crowd_long = crowd_rate(hosts, (hosts - 1) * (double)LINKS_CROWD_LONG / lengthy, m->nic);
 }
 
 void calibrate_crowd(const struct calibrate_crowd *x, struct machine_file *m)

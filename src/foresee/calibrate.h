@@ -8,7 +8,8 @@
 int calibrate_measure(struct machine_file *m, struct failure *why);
 /* In a job (weft run, or another launcher): rank 0 measures its host, and the network to the first rank of another host
  * if there is one. Hosts that are played on one machine share its cores, which move the bytes: nic_core, nic_path and
- * nic_message are measured, and nic has no limit. Otherwise nic is what one rank reaches. All ranks call it. *hosts:
+ * nic_message are measured, and nic has no limit. Otherwise nic is what one rank reaches, and nic_crowd and
+ * nic_crowd_long are what up to 8 hosts do that all give each other data. All ranks call it. *hosts:
  * how many there are; 0 on all ranks but 0, which have no result. */
 int calibrate_job(struct machine_file *m, int *hosts, struct failure *why);
 /* Sets a rank's own time for a message and the latency inside a host so that two ranks which give each other eight
@@ -23,6 +24,9 @@ struct calibrate_crowd {
     double small, small_own, much, much_own;
 };
 void calibrate_crowd(const struct calibrate_crowd *x, struct machine_file *m);
+/* Sets nic_crowd and nic_crowd_long so that 3 to 8 hosts which all give each other LINKS_CROWD_SHORT, or
+ * LINKS_CROWD_LONG, bytes take so many nanoseconds. */
+void calibrate_nics(int hosts, double brief, double lengthy, struct machine_file *m);
 #define CALIBRATE_ROUNDS 7
 double calibrate_now(void); /* nanoseconds */
 #endif

@@ -1,9 +1,10 @@
 /* The network between rank 0 and the first rank of another host. Each gives the other what tells machines apart, which
  * is a small message. If they are on two machines, rank 0 also gets a large message, whose time says what its NIC
- * carries. Hosts that are played on one machine share its cores, so their processor time is measured: the first ranks
- * of several hosts all give each other messages, on fewer cores than they need. Then the cores are never idle, and each
- * second has as much processor time as there are cores. Of several rounds the best one counts, and of a crowd the
- * median. */
+ * carries, and if there are three hosts or more, their first ranks all give each other messages, which says what NICs
+ * carry then. Hosts that are played on one machine share its cores, so their processor time is measured: the first
+ * ranks of several hosts all give each other messages, on fewer cores than they need. Then the cores are never idle,
+ * and each second has as much processor time as there are cores. Of several rounds the best one counts, and of a crowd
+ * the median. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <sched.h>
@@ -14,12 +15,13 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "foresee/calibrate.h"
+#include "foresee/links.h"
 
 #define SMALL 64 /* bytes; the name of a boot has 36 letters */
 #define LARGE (16 << 20)
-#define CROWD 8          /* hosts, at most */
-#define HOSTS_ON_CORE 4  /* of the crowd: they need more than one */
-#define MUCH (256 << 10) /* bytes from one host of the crowd to another; a small message tells what these cost */
+#define CROWD LINKS_CROWD /* hosts, at most */
+#define HOSTS_ON_CORE 4   /* of the crowd: they need more than one */
+#define MUCH (256 << 10)  /* bytes from one host of the crowd to another; a small message tells what these cost */
 
 /* The same on all hosts that are played on one machine. */
 static void name_of_boot(char name[SMALL])
@@ -110,7 +112,7 @@ static int time_of(weft_comm *c, const weft_move *moves, size_t n, weft_view *sr
 /* ---- two ranks ---- */
 
 struct network {
-    struct took small, large;
+    struct took small, large, brief, lengthy; /* the last two: of a crowd */
     char here[SMALL], there[SMALL];
 };
 
@@ -232,7 +234,7 @@ static int use_cores(const cpu_set_t *all, int n)
 }
 
 /* The threads of the comm must be on the same cores, so the crowd has a comm of its own. */
-static int crowd_times(const struct crowd *x, struct took *small, struct took *much, int *cores)
+static int played_times(const struct crowd *x, struct took *small, struct took *much, int *cores)
 {
     cpu_set_t all;
     weft_comm *c = NULL;
@@ -242,7 +244,7 @@ static int crowd_times(const struct crowd *x, struct took *small, struct took *m
     if (!err)
         err = crowd_time(c, x, SMALL, 20, small);
     if (!err)
-        err = crowd_time(c, x, MUCH, 1, much);
+        err = crowd_time(c, x, MUCH, 4, much);
     weft_comm_close(c);
     if (*cores)
         sched_setaffinity(0, sizeof all, &all);
@@ -260,13 +262,17 @@ static int measure_network(weft_comm *c, struct crowd *x, struct network *net)
         err = tell_played(c, x);
     if (!err && !x->played)
         err = large_time(c, x->first[1], net);
+    if (!err && !x->played && x->n > 2)
+        err = crowd_time(c, x, LINKS_CROWD_SHORT, 16, &net->brief);
+    if (!err && !x->played && x->n > 2)
+        err = crowd_time(c, x, LINKS_CROWD_LONG, 2, &net->lengthy);
     return err;
 }
 
 static int measure_crowd(const struct crowd *x, struct machine_file *m)
 {
     struct took small = {0}, much = {0};
-    int cores = 0, err = crowd_times(x, &small, &much, &cores);
+    int cores = 0, err = played_times(x, &small, &much, &cores);
     const struct calibrate_crowd took = {.hosts = x->n,
                                          .cores = cores ? cores : (double)m->cores,
                                          .bytes = MUCH - SMALL,
@@ -306,6 +312,8 @@ int calibrate_job(struct machine_file *m, int *hosts, struct failure *why)
         m->nic = crowd.played ? 0 : LARGE / net.large.all;
         if (crowd.played)
             err = measure_crowd(&crowd, m);
+        else if (crowd.n > 2)
+            calibrate_nics(crowd.n, net.brief.all, net.lengthy.all, m);
         double message = m->nic_message > 0 ? m->nic_message : m->message;
         /* A rank sends one message, and gets one. In a crowd a message costs more, since ranks sleep: then the two
          * cannot be told apart, and half of the time is latency. */

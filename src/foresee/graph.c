@@ -331,7 +331,7 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     int rank = a->p->rank;
     bool copies = st->kind == PLAN_COPY, casts = copies && casts_here(a->p, st);
     struct end e = end_of(a, a->times, st, 0, 1);
-    double read = e.bytes, in_short = e.in_short;
+    double read = e.bytes, in_short = e.in_short, written = e.bytes;
     if (st->nparts > 1) {
         struct end from = end_of(a, a->times, st, 1, st->nparts);
         read = from.bytes;
@@ -351,6 +351,7 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     if (alone)
         g->aside[rank] = *out;
     g->nodes.v[*out].load.bytes += e.bytes * (casts ? cast_cost(g) : 1);
+    g->nodes.v[*out].load.copied_to += written;
     g->nodes.v[*out].short_from += (float)(copies && !casts ? in_short : e.bytes);
     g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)(copies ? e.bytes : read);
@@ -662,34 +663,46 @@ static int share_copies(struct graph *g, struct failure *why)
 
 /* ---- what is in caches ---- */
 
-/* A copy reads as much as it writes. What a rank has at first counts once, however often it is read. A message that
- * both ends copy counts as a whole for what each of them may write: it decides by that how to copy. */
+/* A copy reads as much as it writes. What a rank has at first counts once, however often it is read. So a message that
+ * a fold reads where it is counts at its sender alone. A message that both ends copy counts as a whole for what each of
+ * them may write: it decides by that how to copy. */
 static int find_caches(struct graph *g, struct failure *why)
 {
     size_t n = (size_t)g->links->world + 1;
-    double *moved = calloc(n, sizeof *moved), *writes = calloc(n, sizeof *writes);
-    double *out = calloc(n, sizeof *out), *kept = calloc(n, sizeof *kept);
-    bool fits = moved && writes && out && kept;
+    double *writes = calloc(n, sizeof *writes), *out = calloc(n, sizeof *out), *kept = calloc(n, sizeof *kept);
+    bool fits = writes && out && kept;
     for (size_t i = 0; fits && i < g->nodes.n; i++) {
         struct graph_node *x = &g->nodes.v[i];
         struct links_load *l = &x->load;
         l->in_long = 1 - (float)fmin(1, (double)fmaxf(x->short_from, x->short_to) / fmax(1, l->bytes));
         if (x->channel != GRAPH_NONE && !x->ends)
             continue;
-        moved[l->from] += l->from == l->to ? l->bytes : l->copied_from;
-        moved[l->to] += l->from == l->to ? 0 : l->copied_to;
-        writes[l->from] += l->from == l->to ? l->bytes : l->copied_from > 0 ? l->copied_from + l->copied_to : 0;
-        writes[l->to] += l->from != l->to && l->copied_to > 0 ? l->copied_from + l->copied_to : 0;
-        out[l->from] += l->bytes;
-        kept[l->to] += l->bytes;
+        double both = l->copied_from + l->copied_to;
+        bool here = g->links->host[l->from] == g->links->host[l->to];
+        double lands = l->from == l->to ? l->copied_to : here && both <= 0 ? 0 : l->bytes;
+        writes[l->from] += l->from == l->to ? l->copied_to : l->copied_from > 0 ? both : 0;
+        writes[l->to] += l->from != l->to && l->copied_to > 0 ? both : 0;
+        out[l->from] += l->from == l->to ? l->copied_to : l->bytes; /* a fold reads one of its inputs there */
+        kept[l->to] += lands;
     }
     for (size_t r = 0; fits && r + 1 < n; r++)
         kept[r] += fmin(out[r], g->sources[r]);
-    fits = fits && !links_cache(g->links, moved, writes, kept);
-    free(moved);
+    fits = fits && !links_cache(g->links, kept, writes);
     free(writes);
     free(out);
     free(kept);
+    return fits ? CLI_OK : no_memory(why);
+}
+
+static int find_crowd(struct graph *g, struct failure *why)
+{
+    struct links_flow *flows = malloc((g->channels.n + 1) * sizeof *flows);
+    for (size_t i = 0; flows && i < g->channels.n; i++) {
+        const struct graph_channel *c = &g->channels.v[i];
+        flows[i] = (struct links_flow){c->from, c->to, (double)c->bytes};
+    }
+    bool fits = flows && !links_crowd(g->links, flows, g->channels.n);
+    free(flows);
     return fits ? CLI_OK : no_memory(why);
 }
 
@@ -747,7 +760,9 @@ int graph_close(struct graph *g, struct failure *why)
     if (!code && (g->links->m.ncached || g->links->m.copy_long > 0) && g->links->m.inside == MACHINE_FILE_MEMORY)
         code = find_caches(g, why);
     if (!code)
-        add_busy(g);
+        add_busy(g); /* a bound, which does not know of crowds */
+    if (!code && g->links->m.nic_crowd > 0)
+        code = find_crowd(g, why);
     return code;
 }
 

@@ -41,6 +41,17 @@ static int place(struct links *l, const int *host, struct failure *why)
     return CLI_OK;
 }
 
+/* How many ranks at a time a core of a host can serve, in effect. If some cores have a rank more than others, they are
+ * busy when those are idle. A scheduler then moves ranks, but late: about half of that time is lost. */
+static double turns(const struct links *l)
+{
+    int most = 1;
+    for (int r = 0; r < l->world; r++)
+        most = l->slot[r] + 1 > most ? l->slot[r] + 1 : most;
+    double each = (double)most / (double)l->m.cores, longest = ceil(each);
+    return each > 1 ? 2 * longest / (longest + each) : 1;
+}
+
 int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why)
 {
     *l = (struct links){.m = *m, .world = world};
@@ -63,7 +74,7 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
         [LINKS_IN] = {ranks, device ? m->inside_rank : 0},
         [LINKS_CORES] = {groups, (double)m->cores},
         /* Ranks of played hosts sleep until a message comes, and wake up on any core that is idle. */
-        [LINKS_TURNS] = {ranks, !device && m->cores && m->hosts_on_cores == 1 ? 1 : 0},
+        [LINKS_TURNS] = {ranks, !device && m->cores && m->hosts_on_cores == 1 ? turns(l) : 0},
         [LINKS_COPY_HOST] = {hosts, m->copy_host},
         [LINKS_INSIDE] = {hosts, device ? m->inside_host : 0},
         [LINKS_NIC_OUT] = {nics, m->nic},
@@ -75,8 +86,10 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
         l->first[k + 1] = l->first[k] + kinds[k].n;
     l->cap = malloc((links_count(l) + 1) * sizeof *l->cap);
     l->copy = malloc((ranks + 1) * sizeof *l->copy);
+    l->copy_long = calloc(ranks + 1, sizeof *l->copy_long);
+    l->long_host = calloc(hosts + 1, sizeof *l->long_host);
     l->writes = calloc(ranks + 1, sizeof *l->writes);
-    if (!l->cap || !l->copy || !l->writes) {
+    if (!l->cap || !l->copy || !l->copy_long || !l->long_host || !l->writes) {
         links_free(l);
         return failure_set(why, CLI_WRONG, "not enough memory for the links of %d ranks", world);
     }
@@ -95,36 +108,86 @@ void links_free(struct links *l)
     free(l->turn);
     free(l->cap);
     free(l->copy);
+    free(l->copy_long);
+    free(l->long_host);
     free(l->writes);
+    free(l->gives);
+    free(l->takes);
+    free(l->each);
     *l = (struct links){0};
 }
 
-int links_cache(struct links *l, const double *moved, const double *writes, const double *kept)
+int links_cache(struct links *l, const double *kept, const double *writes)
 {
     const struct machine_file *m = &l->m;
-    int groups = (int)((l->hosts + m->hosts_on_cores - 1) / m->hosts_on_cores);
-    double *core = calloc((size_t)l->world + 1, sizeof *core), *all = calloc((size_t)groups + 1, sizeof *all);
-    int *ranks = calloc((size_t)groups + 1, sizeof *ranks);
-    bool fits = core && all && ranks, turns = m->cores && m->hosts_on_cores == 1;
+    size_t groups = (size_t)((l->hosts + m->hosts_on_cores - 1) / m->hosts_on_cores);
+    double *each = calloc(groups + 1, sizeof *each); /* what a core keeps, first of all of them */
+    int *ranks = calloc(groups + 1, sizeof *ranks);
+    bool fits = each && ranks;
     for (int r = 0; fits && r < l->world; r++) {
-        int group = (int)(l->host[r] / m->hosts_on_cores);
-        core[turns ? l->turn[r] : r] += 2 * moved[r];
-        all[group] += kept[r];
-        ranks[group]++;
+        each[l->host[r] / m->hosts_on_cores] += kept[r];
+        ranks[l->host[r] / m->hosts_on_cores]++;
     }
-    for (int r = 0; fits && r < l->world; r++)
+    for (size_t i = 0; fits && i < groups; i++)
+        each[i] /= m->cores ? (double)m->cores : fmax(1, ranks[i]);
+    for (int r = 0; fits && r < l->world; r++) {
         l->writes[r] = writes[r] >= LINKS_MUCH;
-    for (int r = 0; fits && r < l->world; r++)
-        l->copy[r] = machine_file_copy(m, core[turns ? l->turn[r] : r]);
-    for (int h = 0; fits && h < l->hosts; h++) {
-        int group = (int)(h / m->hosts_on_cores);
-        double cores = m->cores ? (double)m->cores : (double)ranks[group];
-        l->cap[l->first[LINKS_COPY_HOST] + (uint32_t)h] = machine_file_copy_host(m, all[group] / fmax(1, cores));
+        double bytes = fmax(kept[r], each[l->host[r] / m->hosts_on_cores]);
+        l->copy[r] = machine_file_copy(m, bytes);
+        l->copy_long[r] = machine_file_copy_long(m, bytes);
     }
-    free(core);
-    free(all);
+    for (int h = 0; fits && h < l->hosts; h++) {
+        double bytes = each[h / m->hosts_on_cores];
+        l->cap[l->first[LINKS_COPY_HOST] + (uint32_t)h] = machine_file_copy_host(m, bytes);
+        l->long_host[h] = machine_file_copy_long_host(m, bytes);
+    }
+    free(each);
     free(ranks);
     return fits ? 0 : -1;
+}
+
+int links_crowd(struct links *l, const struct links_flow *flows, size_t n)
+{
+    size_t hosts = (size_t)l->hosts;
+    unsigned char *met = calloc(1, hosts * hosts / 8 + 1);
+    l->gives = calloc(hosts + 1, sizeof *l->gives);
+    l->takes = calloc(hosts + 1, sizeof *l->takes);
+    l->each = calloc(hosts + 1, sizeof *l->each);
+    bool fits = met && l->gives && l->takes && l->each;
+    for (size_t i = 0; fits && i < n; i++) {
+        size_t a = (size_t)l->host[flows[i].from], b = (size_t)l->host[flows[i].to], bit = a * hosts + b;
+        if (a == b)
+            continue;
+        bool seen = met[bit / 8] >> bit % 8 & 1;
+        met[bit / 8] |= (unsigned char)(1 << bit % 8);
+        l->gives[a] += !seen;
+        l->takes[b] += !seen;
+        l->each[a] += flows[i].bytes;
+    }
+    for (size_t a = 0; fits && a < hosts; a++)
+        l->each[a] /= fmax(1, l->gives[a]);
+    free(met);
+    return fits ? 0 : -1;
+}
+
+/* Which share of the way from `least` to `most` x has made, by its logarithm. */
+static double way(double least, double most, double x)
+{
+    return fmax(0, fmin(1, log(fmax(1, x) / least) / log(most / least)));
+}
+
+/* What a byte between two hosts takes of their NICs. If both ends have several peers, each is often free while those
+ * that it waits for serve others. */
+static double crowded(const struct links *l, int from, int to)
+{
+    const struct machine_file *m = &l->m;
+    if (!l->gives || m->nic_crowd <= 0)
+        return 1;
+    int a = l->host[from], b = l->host[to];
+    double few = fmax(0, m->nic / m->nic_crowd - 1);
+    double many = fmax(0, m->nic / (m->nic_crowd_long > 0 ? m->nic_crowd_long : m->nic_crowd) - 1);
+    double lost = few + (many - few) * way(LINKS_CROWD_SHORT, LINKS_CROWD_LONG, l->each[a]);
+    return 1 + lost * way(1, LINKS_CROWD - 1, l->gives[a] < l->takes[b] ? l->gives[a] : l->takes[b]);
 }
 
 struct uses {
@@ -183,13 +246,13 @@ static void use_rank(struct uses *u, int rank, double copied, double in_long, do
     if (l->m.inside == MACHINE_FILE_LINK) {
         use(u, LINKS_MEMORY, rank, copied);
     } else {
-        double took = copied * mixed(share, l->copy[rank], l->m.copy_long) / l->copy[rank];
+        double took = copied * mixed(share, l->copy[rank], l->copy_long[rank]) / l->copy[rank];
         ns += took;
         use(u, LINKS_TURNS, l->turn[rank], took);
     }
     use(u, LINKS_CORE, rank, ns);
     use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
-    use(u, LINKS_COPY_HOST, l->host[rank], copied * mixed(share, l->cap[host], l->m.copy_long_host));
+    use(u, LINKS_COPY_HOST, l->host[rank], copied * mixed(share, l->cap[host], l->long_host[l->host[rank]]));
 }
 
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out)
@@ -214,8 +277,9 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
         use(&u, LINKS_IN, x->to, 1);
         use(&u, LINKS_INSIDE, l->host[x->from], 1);
     } else if (!host) {
-        use(&u, LINKS_NIC_OUT, nic_of(l, x->from), 1);
-        use(&u, LINKS_NIC_IN, nic_of(l, x->to), 1);
+        double each = crowded(l, x->from, x->to);
+        use(&u, LINKS_NIC_OUT, nic_of(l, x->from), each);
+        use(&u, LINKS_NIC_IN, nic_of(l, x->to), each);
         if (over_spine(l, x->from, x->to)) {
             use(&u, LINKS_SPINE_OUT, rack_of(l, x->from), 1);
             use(&u, LINKS_SPINE_IN, rack_of(l, x->to), 1);

@@ -27,6 +27,8 @@ static const struct key {
     {"inside_latency", TIME, offsetof(struct machine_file, inside_latency)},
     {"nics", COUNT, offsetof(struct machine_file, nics)},
     {"nic", RATE, offsetof(struct machine_file, nic)},
+    {"nic_crowd", RATE, offsetof(struct machine_file, nic_crowd)},
+    {"nic_crowd_long", RATE, offsetof(struct machine_file, nic_crowd_long)},
     {"nic_latency", TIME, offsetof(struct machine_file, nic_latency)},
     {"nic_core", RATE, offsetof(struct machine_file, nic_core)},
     {"nic_path", RATE, offsetof(struct machine_file, nic_path)},
@@ -50,7 +52,8 @@ static const struct {
     {"plain", "hosts of 8 ranks that share memory, one NIC of 100 Gbit/s",
      "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncast 0\ncopy_host 80 GB/s\n"
      "copy_long 0\ncopy_long_host 0\ninside_rank 0\n"
-     "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_latency 2 us\nnic_core 0\nnic_path "
+     "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_crowd 0\nnic_crowd_long 0\nnic_latency 2 "
+     "us\nnic_core 0\nnic_path "
      "0\nnic_message 0\nrails 0\n"
      "hosts_per_rack 0\nspine 0\nspine_latency 0\nmessage 100 ns\nlaunch 0\n"},
     {"a100", "hosts of 8 A100: NVSwitch 300 GB/s, a NIC of 200 Gbit/s for each",
@@ -130,7 +133,9 @@ static const char *wanted(enum kind kind)
     switch (kind) {
     case COUNT: return "a whole number";
     case RATE: return "a rate such as '50 GB/s' (also MB/s, TB/s, Gbit/s, Mbit/s), or 0 for no limit";
-    case SIZE: return "a size such as '512 KB' (also B, MB, GB) and two rates such as '30 GB/s', one behind the other";
+    case SIZE:
+        return "a size such as '512 KB' (also B, MB, GB) and two rates such as '30 GB/s', or four, one behind the "
+               "other";
     case TIME: return "a time such as '2 us' (also ns, ms), or 0";
     default: return "'memory' or 'link'";
     }
@@ -138,16 +143,16 @@ static const char *wanted(enum kind kind)
 
 #define CACHED "cached"
 
-/* "cached 512 KB 37 GB/s 70 GB/s" */
+/* "cached 512 KB 37 GB/s 70 GB/s", or with two more rates */
 static int read_cached(struct machine_file *m, const char *file, int number, const char *line, struct failure *why)
 {
-    char text[3][40], unit[3][40], more[2];
-    struct machine_file_cached x;
-    double *out[3] = {&x.bytes, &x.copy, &x.copy_host};
-    int n = sscanf(line, "%*s %39s %39s %39s %39s %39s %39s %1s", text[0], unit[0], text[1], unit[1], text[2], unit[2],
-                   more);
-    bool good = n == 6;
-    for (int i = 0; i < 3 && good; i++)
+    char text[5][40], unit[5][40], more[2];
+    struct machine_file_cached x = {0};
+    double *out[5] = {&x.bytes, &x.copy, &x.copy_host, &x.copy_long, &x.copy_long_host};
+    int n = sscanf(line, "%*s %39s %39s %39s %39s %39s %39s %39s %39s %39s %39s %1s", text[0], unit[0], text[1],
+                   unit[1], text[2], unit[2], text[3], unit[3], text[4], unit[4], more);
+    bool good = n == 6 || n == 10;
+    for (int i = 0; i < n / 2 && good; i++)
         good = read_real(i ? RATE : SIZE, text[i], unit[i], out[i]) && *out[i] > 0;
     if (!good)
         return failure_set(why, CLI_BAD, "%s:%d: " CACHED " needs %s", file, number, wanted(SIZE));
@@ -261,6 +266,14 @@ int machine_file_open(const char *what, struct machine_file *out, struct failure
     return code;
 }
 
+static void print_cached(FILE *to, const struct machine_file_cached *x)
+{
+    fprintf(to, "%-15s %.17g B %.17g GB/s %.17g GB/s", CACHED, x->bytes, x->copy, x->copy_host);
+    if (x->copy_long > 0)
+        fprintf(to, " %.17g GB/s %.17g GB/s", x->copy_long, x->copy_long_host);
+    fprintf(to, "\n");
+}
+
 void machine_file_print(FILE *to, const struct machine_file *m)
 {
     for (size_t i = 0; i < KEYS; i++) {
@@ -278,20 +291,22 @@ void machine_file_print(FILE *to, const struct machine_file *m)
             fprintf(to, "%.17g %s\n", real, keys[i].kind == RATE ? "GB/s" : "ns");
     }
     for (size_t i = 0; i < m->ncached; i++)
-        fprintf(to, "%-15s %.17g B %.17g GB/s %.17g GB/s\n", CACHED, m->cached[i].bytes, m->cached[i].copy,
-                m->cached[i].copy_host);
+        print_cached(to, &m->cached[i]);
 }
 
 /* Between two sizes the time of a byte grows with the logarithm of the size. So it does from the last one to its
- * double, where it is that of memory. at: the rate's place in the struct. */
-static double cached_rate(const struct machine_file *m, size_t at, double memory, double bytes)
+ * double, where it is that of memory. at: the rate's place in the struct; a rate of 0 there is that of `otherwise`. */
+static double cached_rate(const struct machine_file *m, size_t at, size_t otherwise, double memory, double bytes)
 {
     double size = 0, each = 0;
     for (size_t i = 0; i <= m->ncached; i++) {
         bool last = i == m->ncached;
         double rate = memory, next = last ? 2 * size : m->cached[i].bytes;
+        const char *x = (const char *)&m->cached[last ? 0 : i];
         if (!last)
-            memcpy(&rate, (const char *)&m->cached[i] + at, sizeof rate);
+            memcpy(&rate, x + at, sizeof rate);
+        if (!last && rate <= 0)
+            memcpy(&rate, x + otherwise, sizeof rate);
         double then = rate > 0 ? 1 / rate : 0;
         if (bytes < next) {
             double mixed = i ? each + (then - each) * log(bytes / size) / log(next / size) : then;
@@ -305,12 +320,27 @@ static double cached_rate(const struct machine_file *m, size_t at, double memory
 
 double machine_file_copy(const struct machine_file *m, double bytes)
 {
-    return cached_rate(m, offsetof(struct machine_file_cached, copy), m->copy, bytes);
+    size_t at = offsetof(struct machine_file_cached, copy);
+    return cached_rate(m, at, at, m->copy, bytes);
 }
 
 double machine_file_copy_host(const struct machine_file *m, double bytes)
 {
-    return cached_rate(m, offsetof(struct machine_file_cached, copy_host), m->copy_host, bytes);
+    size_t at = offsetof(struct machine_file_cached, copy_host);
+    return cached_rate(m, at, at, m->copy_host, bytes);
+}
+
+double machine_file_copy_long(const struct machine_file *m, double bytes)
+{
+    return cached_rate(m, offsetof(struct machine_file_cached, copy_long), offsetof(struct machine_file_cached, copy),
+                       m->copy_long > 0 ? m->copy_long : m->copy, bytes);
+}
+
+double machine_file_copy_long_host(const struct machine_file *m, double bytes)
+{
+    return cached_rate(m, offsetof(struct machine_file_cached, copy_long_host),
+                       offsetof(struct machine_file_cached, copy_host),
+                       m->copy_long_host > 0 ? m->copy_long_host : m->copy_host, bytes);
 }
 
 int machine_file_hosts(const struct machine_file *m, int world)

@@ -22,6 +22,7 @@ enum machine_file_inside {
 /* What is copied where the data of a run fits into caches: the rates by the bytes that a rank reads and writes. */
 struct machine_file_cached {
     double bytes, copy, copy_host;
+    double copy_long, copy_long_host; /* 0: as the other two */
 };
 
 /* Rates are in bytes a nanosecond, which are GB/s; times are in nanoseconds. */
@@ -39,8 +40,10 @@ struct machine_file {
     double inside_rank;     /* MACHINE_FILE_LINK: the port of a rank, each direction */
     double inside_host;     /* MACHINE_FILE_LINK: all ports of a host together */
     double inside_latency;
-    int64_t nics; /* of a host; the ranks of a host share them evenly */
-    double nic;   /* one NIC, each direction */
+    int64_t nics;          /* of a host; the ranks of a host share them evenly */
+    double nic;            /* one NIC, each direction */
+    double nic_crowd;      /* the same where each of 8 hosts gives each other one 64 KiB or less; 0: as nic */
+    double nic_crowd_long; /* the same for 1 MiB or more; 0: as nic_crowd */
     double nic_latency;
     double nic_core;    /* what a core moves through a NIC; 0: the NIC needs no core */
     double nic_path;    /* what a core, of any rank, carries from NIC to NIC; 0: that needs no core */
@@ -67,6 +70,9 @@ const char *machine_file_about(size_t i); /* a preset in a few words */
 /* What one rank copies if it reads and writes `bytes` bytes in a run, and all ranks of a host if each does. */
 double machine_file_copy(const struct machine_file *m, double bytes);
 double machine_file_copy_host(const struct machine_file *m, double bytes);
+/* The same in long pieces, of ranks that write much. */
+double machine_file_copy_long(const struct machine_file *m, double bytes);
+double machine_file_copy_long_host(const struct machine_file *m, double bytes);
 int machine_file_hosts(const struct machine_file *m, int world);
 /* What lowering knows of it. */
 weft_machine machine_file_lower(const struct machine_file *m);
