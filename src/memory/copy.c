@@ -247,7 +247,7 @@ void memory_copy_out(void *dst, int64_t dstep, const void *src, int64_t sstep, i
     const struct grid g = {1, n, 0, 0, dstep, sstep, unit};
     if (near || sstep == (int64_t)unit)
         copy_short(g, false, dst, src);
-    else if (MEMORY_STREAMS ? past_pays(dst, dstep, unit) : unit >= PAIR)
+    else if (past_many() ? past_pays(dst, dstep, unit) : unit >= PAIR)
         past_units(dst, dstep, src, sstep, n, unit);
     else
         copy_gaps(g, dst, src);

@@ -2,6 +2,8 @@
  * beginning and at its end is written as usual. */
 #include "memory/past.h"
 
+#include <stdatomic.h>
+
 #include "base/dtype.h"
 #include "memory/cast.h"
 #include "memory/line.h"
@@ -16,6 +18,33 @@
 #define BLOCK 4096    /* bytes that are cast before they are written */
 #define CAST_ROW 2048 /* bytes of a row of dst for which that pays */
 
+static _Atomic int is_many = -1; /* -1: not known yet; threads that find out at the same time store the same */
+
+static bool find_many(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512vbmi2");
+#else
+    return false;
+#endif
+}
+
+bool past_many(void)
+{
+    int known = atomic_load_explicit(&is_many, memory_order_relaxed);
+    if (known < 0) {
+        known = find_many();
+        atomic_store_explicit(&is_many, known, memory_order_relaxed);
+    }
+    return known;
+}
+
+void past_assume(int many)
+{
+    atomic_store_explicit(&is_many, MEMORY_STREAMS ? many : 0, memory_order_relaxed);
+}
+
 static size_t to_line(const void *p)
 {
     return -(uintptr_t)p % LINE;
@@ -24,7 +53,7 @@ static size_t to_line(const void *p)
 bool past_pays(const void *dst, int64_t dstep, size_t unit)
 {
     bool whole = ((uintptr_t)dst | (uintptr_t)dstep | unit) % LINE == 0;
-    return MEMORY_STREAMS && unit >= (whole ? PAIR : ENDS);
+    return unit >= (whole ? PAIR : ENDS) && past_many();
 }
 
 static void prefetch_pair(uintptr_t at)
@@ -91,17 +120,17 @@ static void beside_ends(unsigned char *d, int64_t dstep, const unsigned char *s,
 
 void past_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_t n, size_t unit)
 {
-    const bool lines = ((uintptr_t)dst | (uintptr_t)dstep) % LINE == 0;
+    const bool lines = MEMORY_STREAMS && ((uintptr_t)dst | (uintptr_t)dstep) % LINE == 0;
     unsigned char *d = dst;
     const unsigned char *s = src;
     for (int64_t r = 0; r < n; r += SIDE, d += SIDE * dstep, s += SIDE * sstep) {
         const int64_t side = n - r < SIDE ? n - r : SIDE;
-        if (!MEMORY_STREAMS)
-            beside(d, dstep, s, sstep, side, unit, false);
-        else if (lines)
+        if (lines)
             beside(d, dstep, s, sstep, side, unit, true);
-        else
+        else if (past_many())
             beside_ends(d, dstep, s, sstep, side, unit);
+        else
+            beside(d, dstep, s, sstep, side, unit, false);
     }
     memory_streamed();
 }
@@ -113,7 +142,7 @@ void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
     unsigned char *to = dst;
     const unsigned char *from = src;
     size_t head = MEMORY_STREAMS ? to_line(to) : bytes, at = head < bytes ? head : bytes;
-    size_t pages = (bytes - at) / PAGE * PAGE, whole = (bytes - at) / LINE * LINE;
+    size_t pages = past_many() ? (bytes - at) / PAGE * PAGE : 0, whole = (bytes - at) / LINE * LINE;
     memcpy(to, from, at);
     past_units(to + at, PAGE, from + at, PAGE, (int64_t)(pages / PAGE), PAGE);
     memory_stream(to + at + pages, from + at + pages, whole - pages);
@@ -181,7 +210,7 @@ bool memory_copy_past(const struct memory_tile *t, void *dst, int to, const void
     const bool casts = to != from && !cast_is_move(to, from);
     int loops;
     const int64_t piece = piece_of(t, dsize, ssize, &loops);
-    if (!MEMORY_STREAMS || !memory_tile_count(t))
+    if (!past_many() || !memory_tile_count(t))
         return false;
     if (casts && (dsize <= ssize || dsize < 4 || piece * dsize < CAST_ROW || (uintptr_t)dst % (uintptr_t)dsize))
         return false;
