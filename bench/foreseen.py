@@ -64,8 +64,9 @@ def text_of(machine):
 def keys_of(text):
     lines = [line for line in text.splitlines() if line and line[0] != "#"]
     machine = dict(line.split(None, 1) for line in lines)
-    machine.pop("cached", None)  # the one key that comes several times: each size counts as a part of its name
-    return dict(machine, **dict((" ".join(x[:3]), " ".join(x[3:])) for x in map(str.split, lines) if x[0] == "cached"))
+    machine = {key: value for key, value in machine.items() if not key.startswith("cached")}
+    # These come several times: each size counts as a part of the name.
+    return dict(machine, **dict((" ".join(x[:3]), " ".join(x[3:])) for x in map(str.split, lines) if x[0].startswith("cached")))
 
 
 def calibrate_crowd(options):

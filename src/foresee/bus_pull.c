@@ -114,7 +114,8 @@ static void start(struct sim *s, const struct links_load *x, int worker, int rea
         return;
     }
     *f = (struct flow){.left = x->bytes > 0 ? x->bytes : 1, .worker = worker, .reader = reader};
-    f->fair.uses = links_uses(s->links, x, f->fair.use);
+    f->fair.uses = (int16_t)links_uses(s->links, x, f->fair.use);
+    f->fair.turns = (int16_t)links_turns(s->links, x, f->fair.use, f->fair.uses);
     for (int i = 0; i < f->fair.uses; i++) {
         const struct fair_use *u = &f->fair.use[i];
         enum links_kind kind = links_kind(s->links, u->link);

@@ -1,6 +1,6 @@
-/* The best of several rounds counts: what else the machine does at the time can only make a round slower. Of copies it
- * is the one that a quarter of them does not exceed. They follow each other without a pause, so that caches lose
- * nothing meanwhile. */
+/* The best of several rounds counts: what else the machine does at the time can only make a round slower. Of copies,
+ * folds and casts it is the one that a quarter of them does not exceed. They follow each other without a pause, so that
+ * caches lose nothing meanwhile. */
 #define _GNU_SOURCE
 #include "foresee/calibrate.h"
 
@@ -15,17 +15,19 @@
 #include <unistd.h>
 
 #include "foresee/links.h"
+#include "memory/memory.h"
 
 #define PIECE ((size_t)256 << 10)       /* bytes that are copied at once, as the engine does */
-#define COPIES 25                       /* rounds of copies */
+#define COPIES 25                       /* rounds of copies, folds and casts */
 #define MEMORY ((size_t)256 << 20)      /* bytes that are read and written: more than caches hold */
 #define LEAST_MEMORY ((size_t)32 << 20) /* of a core, if there are many */
 #define MOST_HOST ((size_t)1 << 30)     /* bytes of all cores together: more are not in caches */
 #define CACHED ((size_t)256 << 10) /* the smallest size for which caches are measured; the next is twice as large, */
 #define FINER ((size_t)4 << 20)    /* from here on half as large again, or a third, */
 #define MOST_CACHED ((size_t)64 << 20) /* up to this one */
-#define CAST ((size_t)16 << 20)
-#define RUNS 300 /* of an exec, in a round */
+#define FOLDED 4                       /* terms */
+#define ROW 256                        /* bytes */
+#define RUNS 300                       /* of an exec, in a round */
 #define MOST_CORES 256
 
 double calibrate_now(void)
@@ -42,51 +44,41 @@ static int cores_here(void)
     return n < 1 ? 1 : n > MOST_CORES ? MOST_CORES : n;
 }
 
-/* ---- a move of one rank ---- */
-
-struct local {
-    weft_layout *src, *dst;
-    weft_plan *plan;
-    weft_comm *comm;
-    weft_exec *exec;
-};
-
-static int open_local(struct local *l, const char *src, const char *dst, weft_view in, weft_view out)
-{
-    int err = weft_comm_open("self:", NULL, &l->comm);
-    if (!err)
-        err = weft_layout_parse(src, &l->src);
-    if (!err)
-        err = weft_layout_parse(dst, &l->dst);
-    if (!err)
-        err = weft_lower(&(weft_move){"t", l->src, l->dst}, 1, 0, NULL, &l->plan);
-    return err ? err : weft_bind(l->plan, l->comm, &in, &out, NULL, &l->exec);
-}
-
-static void close_local(struct local *l)
-{
-    weft_exec_close(l->exec);
-    weft_plan_free(l->plan);
-    weft_comm_close(l->comm);
-    weft_layout_free(l->src);
-    weft_layout_free(l->dst);
-}
-
-/* ---- copies ---- */
+/* ---- copies, folds and casts ---- */
 
 struct copier {
     const struct copying *all;
-    char *memory; /* `bytes` of it are read and written: the first half is copied to the second one */
+    char *memory; /* `bytes` of it are read and written */
     double took[COPIES];
 };
 
 struct copying {
     int n;
-    size_t bytes;
-    bool whole;        /* by one move of the library, which may have faster stores for it; otherwise by memcpy */
+    size_t bytes, room; /* room: of each thread's memory */
+    enum machine_file_work work;
     atomic_int *there; /* how often threads have come to the gate */
     atomic_int *go;    /* 0: not all threads are there yet; 1: begin; -1: end */
 };
+
+/* Each second row of the memory is copied, as one of two ranks does that get columns. */
+static void copy_rows_of(char *memory, int64_t rows)
+{
+    struct memory_tile t = {.loops = 2, .n = {rows, ROW}, .stride = {{ROW, 1}, {2 * ROW, 1}}};
+    char *dst = memory + 2 * ROW * rows;
+    if (rows * ROW < LINKS_MUCH || !memory_copy_past(&t, dst, WEFT_U8, memory, WEFT_U8))
+        memory_copy(&t, dst, WEFT_U8, memory, WEFT_U8);
+}
+
+/* The first part of the memory becomes the sum of the others, which have n elements, too. */
+static void fold_parts(float *memory, size_t n)
+{
+    struct memory_tile t = {.loops = 1, .n = {(int64_t)n}, .stride = {{sizeof(float)}}};
+    static const int64_t step = sizeof(float);
+    struct memory_term terms[FOLDED];
+    for (int i = 0; i < FOLDED; i++)
+        terms[i] = (struct memory_term){memory + (size_t)(i + 1) * n, WEFT_F32, &step};
+    memory_fold(&t, memory, WEFT_F32, 0, WEFT_F32, WEFT_SUM, 1, terms, FOLDED);
+}
 
 /* All threads come and go on together. */
 static void gate(const struct copying *a, int turn)
@@ -96,32 +88,36 @@ static void gate(const struct copying *a, int turn)
         sched_yield();
 }
 
+/* A part of the memory is written, the others are read. */
+static void work_once(const struct copier *c)
+{
+    const size_t half = c->all->bytes / 2, part = c->all->bytes / (FOLDED + 1) / sizeof(float), n = half / 6 * 2;
+    switch (c->all->work) {
+    case MACHINE_FILE_LONG: memory_copy_nontemporal(c->memory + half, c->memory, half); break;
+    case MACHINE_FILE_ROWS: copy_rows_of(c->memory, (int64_t)half / ROW); break;
+    case MACHINE_FILE_CAST: memory_cast(c->memory + 4 * n, WEFT_BF16, c->memory, WEFT_F32, n); break;
+    case MACHINE_FILE_FOLD: fold_parts((float *)c->memory, part); break;
+    default:
+        for (size_t at = 0; at < half; at += PIECE)
+            memcpy(c->memory + half + at, c->memory + at, half - at < PIECE ? half - at : PIECE);
+    }
+}
+
 static void *copy_rounds(void *arg)
 {
     struct copier *c = arg;
-    size_t half = c->all->bytes / 2;
-    struct local l = {0};
-    char text[64];
-    int go, err = 0;
+    int go;
     while (!(go = atomic_load(c->all->go)))
         sched_yield();
     if (go < 0)
         return NULL;
-    memset(c->memory, 1, c->all->bytes);
-    snprintf(text, sizeof text, "u8[%zu] @x1", half);
-    weft_view in = WEFT_VIEW(c->memory, half), out = WEFT_VIEW(c->memory + half, half);
-    if (c->all->whole)
-        err = open_local(&l, text, text, in, out);
+    memset(c->memory, 1, c->all->room);
     for (int r = 0; r < COPIES; r++) {
         gate(c->all, r + 1);
         double t = calibrate_now();
-        if (c->all->whole && !err)
-            err = weft_exec_run(l.exec);
-        for (size_t at = 0; at < half && !c->all->whole; at += PIECE)
-            memcpy(c->memory + half + at, c->memory + at, half - at < PIECE ? half - at : PIECE);
-        c->took[r] = err ? INFINITY : calibrate_now() - t;
+        work_once(c);
+        c->took[r] = calibrate_now() - t;
     }
-    close_local(&l);
     return NULL;
 }
 
@@ -136,32 +132,32 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* whole: see struct copying. The rate at which n threads copy together if each reads and writes `bytes` bytes, in bytes
- * a nanosecond. */
-static int copy_rate(int n, size_t bytes, bool whole, double *rate, struct failure *why)
+/* The rate at which n threads work together if each reads and writes `bytes` bytes, in bytes a nanosecond. */
+static int work_rate(enum machine_file_work work, size_t n, size_t bytes, double *rate, struct failure *why)
 {
     struct copier c[MOST_CORES] = {0};
     pthread_t thread[MOST_CORES];
     atomic_int go = 0, there = 0;
-    const struct copying all = {n, bytes, whole, &there, &go};
-    size_t size = bytes * (size_t)n; /* of shared memory, as ranks of a host have: it may have smaller pages */
+    const size_t room = work == MACHINE_FILE_ROWS ? bytes / 2 * 3 : bytes;
+    const struct copying all = {(int)n, bytes, room, work, &there, &go};
+    size_t size = room * n; /* of shared memory, as ranks of a host have: it may have smaller pages */
     char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return no_memory(why);
-    int started = 1;
-    for (int i = 0; i < n; i++)
-        c[i] = (struct copier){.all = &all, .memory = memory + bytes * (size_t)i};
+    size_t started = 1;
+    for (size_t i = 0; i < n; i++)
+        c[i] = (struct copier){.all = &all, .memory = memory + room * i};
     while (started < n && !pthread_create(&thread[started], NULL, copy_rounds, &c[started]))
         started++;
     atomic_store(&go, started == n ? 1 : -1);
     copy_rounds(&c[0]);
-    for (int i = 1; i < started; i++)
+    for (size_t i = 1; i < started; i++)
         pthread_join(thread[i], NULL);
     for (int r = 0; r < COPIES; r++) /* a round lasts until the last one is done */
-        for (int i = 1; i < started; i++)
+        for (size_t i = 1; i < started; i++)
             c[0].took[r] = fmax(c[0].took[r], c[i].took[r]);
     qsort(c[0].took, COPIES, sizeof *c[0].took, compare);
-    *rate = (double)bytes / 2 * n / c[0].took[COPIES / 4];
+    *rate = (double)bytes / 2 * (double)n / c[0].took[COPIES / 4];
     munmap(memory, size);
     return started == n && *rate > 0 ? CLI_OK : no_memory(why);
 }
@@ -172,36 +168,51 @@ static size_t memory_each(size_t n)
     return MEMORY / n > LEAST_MEMORY ? MEMORY / n : LEAST_MEMORY;
 }
 
-/* How one core, and all of them, copy what caches hold. */
-static int cached_rates(struct machine_file *m, struct failure *why)
+/* More bytes are not worked on faster. Rates which say so were disturbed: neighbours among them have their mean, in
+ * time a byte. */
+static void order_rates(double *rate[], size_t n)
 {
-    int code = CLI_OK;
-    for (size_t bytes = CACHED, step = 0; bytes <= MOST_CACHED && !code; bytes += step) {
-        step = bytes < FINER ? bytes : bytes & (bytes - 1) ? bytes / 3 : bytes / 2;
-        struct machine_file_cached *x = &m->cached[m->ncached++];
-        bool all = bytes * (size_t)m->cores <= MOST_HOST, much = bytes / 2 >= LINKS_MUCH;
-        *x = (struct machine_file_cached){.bytes = (double)bytes, .copy_host = m->copy_host};
-        code = copy_rate(1, bytes, false, &x->copy, why);
-        if (!code && all)
-            code = copy_rate((int)m->cores, bytes, false, &x->copy_host, why);
-        if (!code && much)
-            code = copy_rate(1, bytes, true, &x->copy_long, why);
-        if (!code && much)
-            x->copy_long_host = m->copy_long_host;
-        if (!code && much && all)
-            code = copy_rate((int)m->cores, bytes, true, &x->copy_long_host, why);
-    }
-    /* Less is not copied more slowly: what says so was disturbed. */
-    struct machine_file_cached least = {0, m->copy, m->copy_host, m->copy_long, m->copy_long_host};
-    for (size_t i = m->ncached; i-- > 0;) {
-        struct machine_file_cached *x = &m->cached[i];
-        x->copy = least.copy = fmax(x->copy, least.copy);
-        x->copy_host = least.copy_host = fmax(x->copy_host, least.copy_host);
-        if (x->copy_long > 0) {
-            x->copy_long = least.copy_long = fmax(x->copy_long, least.copy_long);
-            x->copy_long_host = least.copy_long_host = fmax(x->copy_long_host, least.copy_long_host);
+    size_t first[MACHINE_FILE_CACHED + 1], pools = 0; /* each pool begins at `first`, and has one rate */
+    for (size_t i = 0; i < n; i++) {
+        first[pools++] = i;
+        while (pools > 1 && *rate[first[pools - 1]] > *rate[first[pools - 2]]) {
+            size_t a = first[pools - 2], b = first[pools - 1];
+            double ns = (double)(b - a) / *rate[a] + (double)(i + 1 - b) / *rate[b];
+            *rate[a] = (double)(i + 1 - a) / ns;
+            pools--;
         }
     }
+    first[pools] = n;
+    for (size_t k = 0; k < pools; k++)
+        for (size_t i = first[k]; i < first[k + 1]; i++)
+            *rate[i] = *rate[first[k]];
+}
+
+/* How one core, and all of them, do what caches hold, and what they do not. */
+static int rates_of(struct machine_file *m, enum machine_file_work work, double *rank, double *host,
+                    struct failure *why)
+{
+    const size_t cores = (size_t)m->cores;
+    int code = work_rate(work, 1, MEMORY, rank, why);
+    if (!code)
+        code = work_rate(work, cores, memory_each(cores), host, why);
+    for (size_t bytes = CACHED, step = 0; bytes <= MOST_CACHED && !code; bytes += step) {
+        step = bytes < FINER ? bytes : bytes & (bytes - 1) ? bytes / 3 : bytes / 2;
+        if (work == MACHINE_FILE_LONG && bytes / 2 < LINKS_MUCH)
+            continue;
+        struct machine_file_cached *x = &m->cached[work][m->ncached[work]++];
+        *x = (struct machine_file_cached){.bytes = (double)bytes, .host = *host};
+        code = work_rate(work, 1, bytes, &x->rank, why);
+        if (!code && bytes * cores <= MOST_HOST)
+            code = work_rate(work, cores, bytes, &x->host, why);
+    }
+    double *ranks[MACHINE_FILE_CACHED], *hosts[MACHINE_FILE_CACHED];
+    for (size_t i = 0; i < m->ncached[work]; i++) {
+        ranks[i] = &m->cached[work][i].rank;
+        hosts[i] = &m->cached[work][i].host;
+    }
+    order_rates(ranks, m->ncached[work]);
+    order_rates(hosts, m->ncached[work]);
     return code;
 }
 
@@ -256,34 +267,6 @@ static void *talk(void *arg)
     return NULL;
 }
 
-/* The rate of a cast from f32 to bf16, on one core. */
-static int cast_rate(double *rate, struct failure *why)
-{
-    char src[64], dst[64];
-    size_t n = CAST / 4;
-    struct local l = {0};
-    char *from = malloc(4 * n), *to = malloc(2 * n);
-    weft_view in = WEFT_VIEW(from, 4 * n), out = WEFT_VIEW(to, 2 * n);
-    double best = INFINITY;
-    if (from && to) { /* memory that nobody has written is one page of zeros, which a cache holds */
-        memset(from, 0x3f, 4 * n);
-        memset(to, 0x3f, 2 * n);
-    }
-    snprintf(src, sizeof src, "f32[%zu] @x1", n);
-    snprintf(dst, sizeof dst, "bf16[%zu] @x1", n);
-    int err = from && to ? open_local(&l, src, dst, in, out) : WEFT_ENOMEM;
-    for (int r = 0; r < CALIBRATE_ROUNDS && !err; r++) {
-        double start = calibrate_now();
-        err = weft_exec_run(l.exec);
-        best = fmin(best, calibrate_now() - start);
-    }
-    close_local(&l);
-    free(from);
-    free(to);
-    *rate = 3.0 * (double)n / best;
-    return err ? failure_set(why, CLI_WRONG, "a cast could not be measured: %s", weft_strerror(err)) : CLI_OK;
-}
-
 /* The time in which two threads give each other eight bytes. */
 static int exchange_time(double *ns, struct failure *why)
 {
@@ -308,17 +291,15 @@ int calibrate_measure(struct machine_file *m, struct failure *why)
     m->ranks_per_host = 0;
     m->cores = cores_here();
     if (!code)
-        code = copy_rate(1, MEMORY, false, &m->copy, why);
+        code = rates_of(m, MACHINE_FILE_COPY, &m->copy, &m->copy_host, why);
     if (!code)
-        code = copy_rate((int)m->cores, memory_each((size_t)m->cores), false, &m->copy_host, why);
+        code = rates_of(m, MACHINE_FILE_LONG, &m->copy_long, &m->copy_long_host, why);
     if (!code)
-        code = copy_rate(1, MEMORY, true, &m->copy_long, why);
+        code = rates_of(m, MACHINE_FILE_ROWS, &m->copy_rows, &m->copy_rows_host, why);
     if (!code)
-        code = copy_rate((int)m->cores, memory_each((size_t)m->cores), true, &m->copy_long_host, why);
+        code = rates_of(m, MACHINE_FILE_FOLD, &m->fold, &m->fold_host, why);
     if (!code)
-        code = cached_rates(m, why);
-    if (!code)
-        code = cast_rate(&m->cast, why);
+        code = rates_of(m, MACHINE_FILE_CAST, &m->cast, &m->cast_host, why);
     if (!code)
         code = exchange_time(&both, why);
     if (!code)

@@ -136,7 +136,8 @@ static void start(struct sim *s, uint32_t node, uint32_t cause)
     f->node = node;
     f->left = n->load.bytes > 0 ? n->load.bytes : 1;
     f->rate = 0;
-    f->fair.uses = uses;
+    f->fair.uses = (int16_t)uses;
+    f->fair.turns = (int16_t)links_turns(s->g->links, &n->load, use, uses);
     memcpy(f->fair.use, use, (size_t)uses * sizeof *use);
     s->flows.v[s->flows.n++] = &f->fair;
     s->ends.v[s->ends.n++] = INFINITY;

@@ -75,7 +75,7 @@ static void sink(struct level *heap, size_t n, size_t i)
     heap[i] = x;
 }
 
-/* Sums up the loads and lists the flows of each link. Returns how many links have flows. */
+/* Lists the flows of each link. Returns how many links have flows. */
 static size_t gather(struct fair *f, const double *cap, struct fair_flow *const *flows, size_t n, size_t *entries)
 {
     size_t touched = 0, at = 0;
@@ -90,7 +90,6 @@ static size_t gather(struct fair *f, const double *cap, struct fair_flow *const 
                 f->load[link] = 0;
                 f->left[link] = cap[link];
             }
-            f->load[link] += flows[i]->use[k].each;
         }
     }
     for (size_t i = 0; i < touched; i++) {
@@ -102,14 +101,21 @@ static size_t gather(struct fair *f, const double *cap, struct fair_flow *const 
     return f->ntouched = touched;
 }
 
-static void settle(struct fair *f, struct fair_flow *flow, double rate, uint32_t link)
+/* How fast the flow grows. */
+static double weight(const struct fair *f, const struct fair_flow *flow)
 {
+    return flow->turns < 0 ? 1 : 1.0 / f->all[flow->use[flow->turns].link];
+}
+
+static void settle(struct fair *f, struct fair_flow *flow, double level, uint32_t link)
+{
+    double own = weight(f, flow), rate = own * level;
     flow->rate = rate;
     flow->narrow = link;
     for (int k = 0; k < flow->uses; k++) {
         uint32_t u = flow->use[k].link;
         f->left[u] -= (double)flow->use[k].each * rate;
-        f->load[u] -= flow->use[k].each;
+        f->load[u] -= own * (double)flow->use[k].each;
         f->live[u]--;
     }
 }
@@ -127,10 +133,12 @@ int fair_solve(struct fair *f, const double *cap, struct fair_flow *const *flows
     }
     for (size_t i = 0; i < n; i++) {
         fair_ahead(flows, i, n);
+        double own = weight(f, flows[i]);
         flows[i]->rate = flows[i]->uses ? -1 : INFINITY;
         flows[i]->narrow = FAIR_NONE;
         for (int k = 0; k < flows[i]->uses; k++) {
             uint32_t link = flows[i]->use[k].link;
+            f->load[link] += own * (double)flows[i]->use[k].each;
             f->on[f->first[link] + f->live[link]++] = (uint32_t)i;
         }
     }

@@ -1,6 +1,7 @@
 /* Max-min fair rates of flows that share links. No flow can have more without another one, that has as much or less,
  * getting less. The rates of all flows grow together until a link is full, which settles the flows on it; then those of
- * the others grow on (progressive filling). */
+ * the others grow on (progressive filling). Flows that take turns on a core grow together as fast as one other flow
+ * does, since the core gives its time to one of them after the other. */
 #ifndef WEFT_FORESEE_FAIR_H
 #define WEFT_FORESEE_FAIR_H
 #include <stddef.h>
@@ -16,7 +17,8 @@ struct fair_use {
 struct fair_flow {
     double rate;     /* out; infinite if it uses no link */
     uint32_t narrow; /* out: the link that limits it, or FAIR_NONE */
-    int uses;
+    int16_t uses;
+    int16_t turns;                  /* which of these is a core whose flows take turns; -1: none */
     struct fair_use use[FAIR_USES]; /* no link twice; behind the rest, since most flows have few */
 };
 

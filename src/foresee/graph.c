@@ -143,7 +143,9 @@ struct end {
     double copied;   /* by who copies it: the mean of what is read and written, which differ in a cast */
     double pieces;   /* contiguous ones, in its buffers */
     double strided;  /* bytes of parts in several pieces */
-    double in_short; /* bytes of parts in short ones, or that are cast */
+    double in_short; /* bytes of parts in short ones, or that are cast, */
+    double cast;     /* of those alone, */
+    double in_rows;  /* and of those in several short ones that are not cast */
     bool held;       /* some are in a buffer of the plan, and not in a tensor */
     int parts;
     double times; /* how often it counts */
@@ -184,14 +186,7 @@ struct adding {
     size_t nagain;
 };
 
-/* How many bytes could be copied while one is cast. */
-static double cast_cost(const struct graph *g)
-{
-    const struct machine_file *m = &g->links->m;
-    return m->cast > 0 && m->copy > 0 ? m->copy / m->cast : 1;
-}
-
-static void look_at_part(const struct graph *g, const weft_plan *p, const struct plan_part *part, struct piece *out)
+static void look_at_part(const weft_plan *p, const struct plan_part *part, struct piece *out)
 {
     const struct plan_buf *b = &p->bufs[part->buf];
     int dtype = part->wire ? part->wire : b->dtype;
@@ -202,7 +197,11 @@ static void look_at_part(const struct graph *g, const weft_plan *p, const struct
     out->tensor = b->tensor;
     out->casts = dtype != b->dtype;
     out->held = b->space != PLAN_SRC && b->space != PLAN_DST;
-    out->copied *= out->casts ? cast_cost(g) : 1;
+}
+
+static bool is_long(const struct piece *x)
+{
+    return x->bytes >= LINKS_LONG * x->pieces;
 }
 
 static struct end end_of(const struct adding *a, const int *times, const struct plan_step *st, uint32_t from,
@@ -216,7 +215,9 @@ static struct end end_of(const struct adding *a, const int *times, const struct 
         e.copied += k * x->copied;
         e.pieces += k * x->pieces;
         e.strided += x->pieces > 1 ? k * x->bytes : 0;
-        e.in_short += x->casts || x->bytes < LINKS_LONG * x->pieces ? k * x->bytes : 0;
+        e.in_short += x->casts || !is_long(x) ? k * x->bytes : 0;
+        e.in_rows += !x->casts && !is_long(x) && x->pieces > 1 ? k * x->bytes : 0;
+        e.cast += x->casts ? k * x->bytes : 0;
         e.casts |= x->casts;
         e.held |= x->held;
         e.parts++;
@@ -239,9 +240,11 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
     struct links_load *x = &n->load;
     *(sends ? &n->pieces_from : &n->pieces_to) += (float)e->pieces;
     *(sends ? &n->short_from : &n->short_to) += (float)e->in_short;
+    *(sends ? &n->rows_from : &n->rows_to) += (float)e->in_rows;
     n->strided += sends ? (float)e->strided : 0;
     n->held |= !sends && e->held;
     double *copied = sends ? &x->copied_from : &x->copied_to;
+    *(sends ? &x->cast_from : &x->cast_to) += (float)e->cast;
     float *launches = sends ? &x->launches_from : &x->launches_to;
     bool device = g->links->m.inside == MACHINE_FILE_LINK;
     if (g->links->host[x->from] != g->links->host[x->to]) {
@@ -258,6 +261,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
         *copied += e->copied;
     } else if (sends) {
         x->copied_to += e->copied - e->bytes; /* in a cast the receiver reads what is in memory here */
+        x->cast_to += (float)e->cast;
     }
 }
 
@@ -331,11 +335,12 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     int rank = a->p->rank;
     bool copies = st->kind == PLAN_COPY, casts = copies && casts_here(a->p, st);
     struct end e = end_of(a, a->times, st, 0, 1);
-    double read = e.bytes, in_short = e.in_short, written = e.bytes;
+    double read = e.bytes, in_short = e.in_short, in_rows = e.in_rows, written = e.bytes;
     if (st->nparts > 1) {
         struct end from = end_of(a, a->times, st, 1, st->nparts);
         read = from.bytes;
         in_short = fmax(in_short, from.in_short);
+        in_rows = fmax(in_rows, from.in_rows);
         from.bytes =
             (e.bytes + from.bytes) / 2; /* a copy may cast, and a fold reads several bytes for one that it writes */
         e = from;
@@ -350,10 +355,14 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
         return no_memory(why);
     if (alone)
         g->aside[rank] = *out;
-    g->nodes.v[*out].load.bytes += e.bytes * (casts ? cast_cost(g) : 1);
-    g->nodes.v[*out].load.copied_to += written;
-    g->nodes.v[*out].short_from += (float)(copies && !casts ? in_short : e.bytes);
-    g->nodes.v[*out].load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
+    struct graph_node *n = &g->nodes.v[*out];
+    n->load.bytes += e.bytes;
+    n->load.copied_to += written;
+    n->load.folded += copies ? 0 : (float)e.bytes;
+    n->load.cast_from += casts ? (float)e.bytes : 0;
+    n->short_from += (float)(copies && !casts ? in_short : e.bytes);
+    n->rows_from += copies && !casts ? (float)in_rows : 0;
+    n->load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)(copies ? e.bytes : read);
     return CLI_OK;
 }
@@ -462,7 +471,7 @@ int graph_add(struct graph *g, const weft_plan *p, const int *times, int rounds,
                        .again = malloc((p->nsteps + 1) * sizeof *a.again)};
     int code = a.pieces && a.node && a.use && a.again ? CLI_OK : no_memory(why);
     for (size_t i = 0; i < p->nparts && !code; i++)
-        look_at_part(g, p, &p->parts[i], &a.pieces[i]);
+        look_at_part(p, &p->parts[i], &a.pieces[i]);
     if (!code) {
         find_uses(g, &a);
         code = add_rounds(g, &a, times, rounds, why);
@@ -505,6 +514,10 @@ static void join(struct graph *g, struct graph_channel *c)
         a->pieces_to += b->pieces_to;
         a->short_from += b->short_from;
         a->short_to += b->short_to;
+        a->rows_from += b->rows_from;
+        a->rows_to += b->rows_to;
+        a->load.cast_from += b->load.cast_from;
+        a->load.cast_to += b->load.cast_to;
         a->strided += b->strided;
         a->held |= b->held;
         a->slots |= b->slots;
@@ -598,6 +611,7 @@ static void find_own(struct graph *g, struct sharing *s)
         }
         if (received_by_copy(g, n) && g->channels.v[n->channel].pushes && !n->waits) {
             x->copied_from = x->copied_to;
+            x->cast_from = x->cast_to;
             x->copied_to = 0;
         }
         s->own[x->from] += x->from == x->to ? x->bytes : x->copied_from;
@@ -629,6 +643,7 @@ static void share_out(struct graph *g, struct sharing *s)
         double even = (s->own[x->from] + s->others[x->from]) / (1 + s->partners[x->from]);
         double part = fmax(0, fmin(1, (even - s->own[x->from]) / s->out[x->from]));
         x->copied_from = part * x->copied_to;
+        x->cast_from = x->cast_to;
         x->copied_to -= x->copied_from;
     }
 }
@@ -670,11 +685,18 @@ static int find_caches(struct graph *g, struct failure *why)
 {
     size_t n = (size_t)g->links->world + 1;
     double *writes = calloc(n, sizeof *writes), *out = calloc(n, sizeof *out), *kept = calloc(n, sizeof *kept);
-    bool fits = writes && out && kept;
+    double *worked = calloc(n, sizeof *worked);
+    bool fits = writes && out && kept && worked;
     for (size_t i = 0; fits && i < g->nodes.n; i++) {
         struct graph_node *x = &g->nodes.v[i];
         struct links_load *l = &x->load;
-        l->in_long = 1 - (float)fmin(1, (double)fmaxf(x->short_from, x->short_to) / fmax(1, l->bytes));
+        float bytes = (float)fmax(1, l->bytes);
+        l->in_long = 1 - fminf(1, fmaxf(x->short_from, x->short_to) / bytes);
+        l->folded /= bytes; /* from here on shares */
+        l->cast_from = fminf(1, l->cast_from / bytes);
+        l->cast_to = fminf(1, l->cast_to / bytes);
+        float others = l->in_long + l->folded + fmaxf(l->cast_from, l->cast_to);
+        l->in_rows = fmaxf(0, fminf(1 - others, fmaxf(x->rows_from, x->rows_to) / bytes));
         if (x->channel != GRAPH_NONE && !x->ends)
             continue;
         double both = l->copied_from + l->copied_to;
@@ -684,13 +706,16 @@ static int find_caches(struct graph *g, struct failure *why)
         writes[l->to] += l->from != l->to && l->copied_to > 0 ? both : 0;
         out[l->from] += l->from == l->to ? l->copied_to : l->bytes; /* a fold reads one of its inputs there */
         kept[l->to] += lands;
+        worked[l->from] += 2 * (l->from == l->to ? l->bytes : l->copied_from);
+        worked[l->to] += l->from == l->to ? 0 : 2 * l->copied_to;
     }
     for (size_t r = 0; fits && r + 1 < n; r++)
         kept[r] += fmin(out[r], g->sources[r]);
-    fits = fits && !links_cache(g->links, kept, writes);
+    fits = fits && !links_cache(g->links, kept, worked, writes);
     free(writes);
     free(out);
     free(kept);
+    free(worked);
     return fits ? CLI_OK : no_memory(why);
 }
 
@@ -757,7 +782,7 @@ int graph_close(struct graph *g, struct failure *why)
     g->edges.v = sorted;
     g->edges.cap = g->edges.n + 1;
     int code = g->links->m.inside == MACHINE_FILE_MEMORY ? share_copies(g, why) : CLI_OK;
-    if (!code && (g->links->m.ncached || g->links->m.copy_long > 0) && g->links->m.inside == MACHINE_FILE_MEMORY)
+    if (!code)
         code = find_caches(g, why);
     if (!code)
         add_busy(g); /* a bound, which does not know of crowds */

@@ -22,14 +22,14 @@ struct graph_node {
     uint32_t channel;             /* GRAPH_NONE for work inside a rank */
     uint32_t joined;              /* further messages that were joined with it when they were added */
     float pieces_from, pieces_to; /* of a message inside a host: contiguous ones at each end */
-    float short_from,
-        short_to;  /* bytes that are in short pieces at each end (LINKS_LONG); of local work: at the first */
-    float strided; /* bytes of tensors that are in several pieces at the sender */
-    uint8_t ends;  /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
-    bool slots;    /* it goes through one of the channel's staging slots */
-    bool feeds;    /* edges lead from it */
-    bool held;     /* its receiver keeps it in a buffer of the plan */
-    bool flat;     /* its receiver was first to have it, and nothing can wait for it */
+    float rows_from, rows_to;     /* bytes that are in rows at each end, of more than one and not long (LINKS_LONG), */
+    float short_from, short_to;   /* in pieces that are not long, and cast; of local work: at the first */
+    float strided;                /* bytes of tensors that are in several pieces at the sender */
+    uint8_t ends;                 /* GRAPH_SENT, GRAPH_RECEIVED: which plans had it */
+    bool slots;                   /* it goes through one of the channel's staging slots */
+    bool feeds;                   /* edges lead from it */
+    bool held;                    /* its receiver keeps it in a buffer of the plan */
+    bool flat;                    /* its receiver was first to have it, and nothing can wait for it */
 };
 enum { GRAPH_SENT = 1, GRAPH_RECEIVED = 2 };
 

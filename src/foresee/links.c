@@ -52,6 +52,12 @@ static double turns(const struct links *l)
     return each > 1 ? 2 * longest / (longest + each) : 1;
 }
 
+static void find_rates(const struct links *l, bool host, double kept, double *rate)
+{
+    for (int w = 0; w < MACHINE_FILE_WORKS; w++)
+        rate[w] = machine_file_rate(&l->m, w, host, kept);
+}
+
 int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why)
 {
     *l = (struct links){.m = *m, .world = world};
@@ -85,11 +91,10 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
     for (int k = 0; k < LINKS_KINDS; k++)
         l->first[k + 1] = l->first[k] + kinds[k].n;
     l->cap = malloc((links_count(l) + 1) * sizeof *l->cap);
-    l->copy = malloc((ranks + 1) * sizeof *l->copy);
-    l->copy_long = calloc(ranks + 1, sizeof *l->copy_long);
-    l->long_host = calloc(hosts + 1, sizeof *l->long_host);
-    l->writes = calloc(ranks + 1, sizeof *l->writes);
-    if (!l->cap || !l->copy || !l->copy_long || !l->long_host || !l->writes) {
+    l->rate = malloc((ranks + 1) * sizeof *l->rate);
+    l->host_rate = malloc((hosts + 1) * sizeof *l->host_rate);
+    l->much = calloc(ranks + 1, sizeof *l->much);
+    if (!l->cap || !l->rate || !l->host_rate || !l->much) {
         links_free(l);
         return failure_set(why, CLI_WRONG, "not enough memory for the links of %d ranks", world);
     }
@@ -97,7 +102,9 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
         for (uint32_t i = l->first[k]; i < l->first[k + 1]; i++)
             l->cap[i] = kinds[k].cap;
     for (uint32_t r = 0; r < ranks; r++)
-        l->copy[r] = m->copy;
+        find_rates(l, false, INFINITY, l->rate[r]);
+    for (uint32_t h = 0; h < hosts; h++)
+        find_rates(l, true, INFINITY, l->host_rate[h]);
     return CLI_OK;
 }
 
@@ -107,17 +114,15 @@ void links_free(struct links *l)
     free(l->slot);
     free(l->turn);
     free(l->cap);
-    free(l->copy);
-    free(l->copy_long);
-    free(l->long_host);
-    free(l->writes);
+    free(l->rate);
+    free(l->host_rate);
+    free(l->much);
     free(l->gives);
     free(l->takes);
-    free(l->each);
     *l = (struct links){0};
 }
 
-int links_cache(struct links *l, const double *kept, const double *writes)
+int links_cache(struct links *l, const double *kept, const double *worked, const double *writes)
 {
     const struct machine_file *m = &l->m;
     size_t groups = (size_t)((l->hosts + m->hosts_on_cores - 1) / m->hosts_on_cores);
@@ -131,44 +136,74 @@ int links_cache(struct links *l, const double *kept, const double *writes)
     for (size_t i = 0; fits && i < groups; i++)
         each[i] /= m->cores ? (double)m->cores : fmax(1, ranks[i]);
     for (int r = 0; fits && r < l->world; r++) {
-        l->writes[r] = writes[r] >= LINKS_MUCH;
-        double bytes = fmax(kept[r], each[l->host[r] / m->hosts_on_cores]);
-        l->copy[r] = machine_file_copy(m, bytes);
-        l->copy_long[r] = machine_file_copy_long(m, bytes);
+        double bytes = fmax(worked[r], each[l->host[r] / m->hosts_on_cores]);
+        l->much[r] = writes[r] >= LINKS_MUCH;
+        find_rates(l, false, bytes, l->rate[r]);
     }
     for (int h = 0; fits && h < l->hosts; h++) {
-        double bytes = each[h / m->hosts_on_cores];
-        l->cap[l->first[LINKS_COPY_HOST] + (uint32_t)h] = machine_file_copy_host(m, bytes);
-        l->long_host[h] = machine_file_copy_long_host(m, bytes);
+        find_rates(l, true, each[h / m->hosts_on_cores], l->host_rate[h]);
+        l->cap[l->first[LINKS_COPY_HOST] + (uint32_t)h] = l->host_rate[h][MACHINE_FILE_COPY];
     }
     free(each);
     free(ranks);
     return fits ? 0 : -1;
 }
 
+struct pair {
+    int from, to; /* hosts */
+    double bytes;
+};
+
+static int by_hosts(const void *a, const void *b)
+{
+    const struct pair *x = a, *y = b;
+    return x->from != y->from ? (x->from > y->from) - (x->from < y->from) : (x->to > y->to) - (x->to < y->to);
+}
+
+/* The flows between two hosts are added up. Returns how many pairs there are. */
+static size_t pair_up(const struct links *l, const struct links_flow *flows, size_t n, struct pair *out)
+{
+    size_t pairs = 0, kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (l->host[flows[i].from] != l->host[flows[i].to])
+            out[pairs++] = (struct pair){l->host[flows[i].from], l->host[flows[i].to], flows[i].bytes};
+    qsort(out, pairs, sizeof *out, by_hosts);
+    for (size_t i = 0; i < pairs; i++)
+        if (kept && !by_hosts(&out[kept - 1], &out[i]))
+            out[kept - 1].bytes += out[i].bytes;
+        else
+            out[kept++] = out[i];
+    return kept;
+}
+
 int links_crowd(struct links *l, const struct links_flow *flows, size_t n)
 {
     size_t hosts = (size_t)l->hosts;
-    unsigned char *met = calloc(1, hosts * hosts / 8 + 1);
+    struct pair *pairs = malloc((n + 1) * sizeof *pairs);
     l->gives = calloc(hosts + 1, sizeof *l->gives);
     l->takes = calloc(hosts + 1, sizeof *l->takes);
-    l->each = calloc(hosts + 1, sizeof *l->each);
-    bool fits = met && l->gives && l->takes && l->each;
-    for (size_t i = 0; fits && i < n; i++) {
-        size_t a = (size_t)l->host[flows[i].from], b = (size_t)l->host[flows[i].to], bit = a * hosts + b;
-        if (a == b)
-            continue;
-        bool seen = met[bit / 8] >> bit % 8 & 1;
-        met[bit / 8] |= (unsigned char)(1 << bit % 8);
-        l->gives[a] += !seen;
-        l->takes[b] += !seen;
-        l->each[a] += flows[i].bytes;
+    if (!pairs || !l->gives || !l->takes) {
+        free(pairs);
+        return -1;
     }
-    for (size_t a = 0; fits && a < hosts; a++)
-        l->each[a] /= fmax(1, l->gives[a]);
-    free(met);
-    return fits ? 0 : -1;
+    n = pair_up(l, flows, n, pairs);
+    for (size_t i = 0; i < n; i++) { /* `peers` are sums of squares at first */
+        struct links_side *side[2] = {&l->gives[pairs[i].from], &l->takes[pairs[i].to]};
+        for (int k = 0; k < 2; k++) {
+            side[k]->bytes += pairs[i].bytes;
+            side[k]->peers += pairs[i].bytes * pairs[i].bytes;
+        }
+    }
+    for (size_t h = 0; h < hosts; h++)
+        for (int k = 0; k < 2; k++) {
+            struct links_side *side = k ? &l->takes[h] : &l->gives[h];
+            side->peers = side->peers > 0 ? side->bytes * side->bytes / side->peers : 1;
+        }
+    free(pairs);
+    return 0;
 }
+
+#define LEFT 4 /* half as much to do leaves a sixteenth */
 
 /* Which share of the way from `least` to `most` x has made, by its logarithm. */
 static double way(double least, double most, double x)
@@ -176,18 +211,24 @@ static double way(double least, double most, double x)
     return fmax(0, fmin(1, log(fmax(1, x) / least) / log(most / least)));
 }
 
-/* What a byte between two hosts takes of their NICs. If both ends have several peers, each is often free while those
- * that it waits for serve others. */
-static double crowded(const struct links *l, int from, int to)
+/* What a byte between two hosts takes of the NIC at either end. If both have several peers, each is often free while
+ * those that it waits for serve others. If these have less to do than it has, they are soon free for it again: of that
+ * loss little is left. */
+static void crowded(const struct links *l, int from, int to, double *out, double *in)
 {
     const struct machine_file *m = &l->m;
+    *out = *in = 1;
     if (!l->gives || m->nic_crowd <= 0)
-        return 1;
-    int a = l->host[from], b = l->host[to];
+        return;
+    const struct links_side *a = &l->gives[l->host[from]], *b = &l->takes[l->host[to]];
+    if (a->bytes <= 0 || b->bytes <= 0)
+        return;
     double few = fmax(0, m->nic / m->nic_crowd - 1);
     double many = fmax(0, m->nic / (m->nic_crowd_long > 0 ? m->nic_crowd_long : m->nic_crowd) - 1);
-    double lost = few + (many - few) * way(LINKS_CROWD_SHORT, LINKS_CROWD_LONG, l->each[a]);
-    return 1 + lost * way(1, LINKS_CROWD - 1, l->gives[a] < l->takes[b] ? l->gives[a] : l->takes[b]);
+    double lost = few + (many - few) * way(LINKS_CROWD_SHORT, LINKS_CROWD_LONG, a->bytes / a->peers);
+    lost *= way(1, LINKS_CROWD - 1, fmin(a->peers, b->peers));
+    *out += lost * pow(fmin(1, b->bytes / a->bytes), LEFT);
+    *in += lost * pow(fmin(1, a->bytes / b->bytes), LEFT);
 }
 
 struct uses {
@@ -230,29 +271,48 @@ static bool over_spine(const struct links *l, int from, int to)
     return rack_of(l, from) != rack_of(l, to);
 }
 
-/* How many bytes could be copied by `rate` while one is copied: of a share in long pieces, at another rate. */
-static double mixed(double share, double rate, double in_long)
+struct shares {
+    double of[MACHINE_FILE_WORKS];
+};
+
+/* Of the bytes that one end copies. */
+static struct shares shares_of(const struct links *l, const struct links_load *x, int rank, double cast)
 {
-    return in_long > 0 && rate > 0 ? 1 - share + share * rate / in_long : 1;
+    struct shares s = {.of = {[MACHINE_FILE_LONG] = l->much[rank] ? (double)x->in_long : 0,
+                              [MACHINE_FILE_ROWS] = (double)x->in_rows,
+                              [MACHINE_FILE_FOLD] = (double)x->folded,
+                              [MACHINE_FILE_CAST] = cast}};
+    double others = 0;
+    for (int w = 0; w < MACHINE_FILE_WORKS; w++)
+        others += s.of[w];
+    s.of[MACHINE_FILE_COPY] = fmax(0, 1 - others);
+    return s;
 }
 
-/* One end's own work: `copied` bytes through its core or its device, of which a share is in long pieces, and `ns` of
- * its core. */
-static void use_rank(struct uses *u, int rank, double copied, double in_long, double ns)
+/* How many bytes could be copied while one is worked on. */
+static double cost(const struct shares *s, const double *rate)
+{
+    double sum = 0;
+    for (int w = 0; w < MACHINE_FILE_WORKS; w++)
+        sum += s->of[w] * (rate[MACHINE_FILE_COPY] > 0 && rate[w] > 0 ? rate[MACHINE_FILE_COPY] / rate[w] : 1);
+    return sum;
+}
+
+/* One end's own work: `copied` bytes through its core or its device, and `ns` of its core. */
+static void use_rank(struct uses *u, int rank, double copied, struct shares s, double ns)
 {
     const struct links *l = u->l;
-    uint32_t host = l->first[LINKS_COPY_HOST] + (uint32_t)l->host[rank];
-    double share = l->writes[rank] ? in_long : 0;
+    const double *rate = l->rate[rank];
     if (l->m.inside == MACHINE_FILE_LINK) {
-        use(u, LINKS_MEMORY, rank, copied);
+        use(u, LINKS_MEMORY, rank, copied * cost(&s, rate));
     } else {
-        double took = copied * mixed(share, l->copy[rank], l->copy_long[rank]) / l->copy[rank];
+        double took = copied * cost(&s, rate) / rate[MACHINE_FILE_COPY];
         ns += took;
         use(u, LINKS_TURNS, l->turn[rank], took);
     }
     use(u, LINKS_CORE, rank, ns);
     use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
-    use(u, LINKS_COPY_HOST, l->host[rank], copied * mixed(share, l->cap[host], l->long_host[l->host[rank]]));
+    use(u, LINKS_COPY_HOST, l->host[rank], copied * cost(&s, l->host_rate[l->host[rank]]));
 }
 
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out)
@@ -261,13 +321,16 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
     double b = x->bytes > 0 ? x->bytes : 1;
     bool host = l->host[x->from] == l->host[x->to];
     if (x->from == x->to) {
-        use_rank(&u, x->from, x->bytes / b, x->in_long, x->launches_from * l->m.launch / b);
+        use_rank(&u, x->from, x->bytes / b, shares_of(l, x, x->from, (double)x->cast_from),
+                 x->launches_from * l->m.launch / b);
         return u.n;
     }
     double wire = !host && l->m.nic_core > 0 ? 1 / l->m.nic_core : 0;
     double messages = x->messages * (!host && l->m.nic_message > 0 ? l->m.nic_message : l->m.message);
-    use_rank(&u, x->from, x->copied_from / b, x->in_long, wire + (messages + x->launches_from * l->m.launch) / b);
-    use_rank(&u, x->to, x->copied_to / b, x->in_long, wire + (messages + x->launches_to * l->m.launch) / b);
+    use_rank(&u, x->from, x->copied_from / b, shares_of(l, x, x->from, (double)x->cast_from),
+             wire + (messages + x->launches_from * l->m.launch) / b);
+    use_rank(&u, x->to, x->copied_to / b, shares_of(l, x, x->to, (double)x->cast_to),
+             wire + (messages + x->launches_to * l->m.launch) / b);
     if (!host && l->m.nic_path > 0) {
         use(&u, LINKS_CORES, l->host[x->from] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);
         use(&u, LINKS_CORES, l->host[x->to] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);
@@ -277,15 +340,26 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
         use(&u, LINKS_IN, x->to, 1);
         use(&u, LINKS_INSIDE, l->host[x->from], 1);
     } else if (!host) {
-        double each = crowded(l, x->from, x->to);
-        use(&u, LINKS_NIC_OUT, nic_of(l, x->from), each);
-        use(&u, LINKS_NIC_IN, nic_of(l, x->to), each);
+        double out_each, in_each;
+        crowded(l, x->from, x->to, &out_each, &in_each);
+        use(&u, LINKS_NIC_OUT, nic_of(l, x->from), out_each);
+        use(&u, LINKS_NIC_IN, nic_of(l, x->to), in_each);
         if (over_spine(l, x->from, x->to)) {
             use(&u, LINKS_SPINE_OUT, rack_of(l, x->from), 1);
             use(&u, LINKS_SPINE_IN, rack_of(l, x->to), 1);
         }
     }
     return u.n;
+}
+
+int links_turns(const struct links *l, const struct links_load *x, const struct fair_use *use, int uses)
+{
+    int most = -1; /* both ends may copy */
+    for (int k = 0; k < uses && l->host[x->from] == l->host[x->to]; k++)
+        if (use[k].link >= l->first[LINKS_TURNS] && use[k].link < l->first[LINKS_TURNS + 1] &&
+            (most < 0 || use[k].each > use[most].each))
+            most = k;
+    return most;
 }
 
 double links_latency(const struct links *l, int from, int to)

@@ -23,6 +23,11 @@ enum links_kind {
     LINKS_KINDS
 };
 
+/* What a host gives to others, or takes from them: bytes, and how many peers in equal parts would leave it as free. */
+struct links_side {
+    double bytes, peers;
+};
+
 struct links {
     struct machine_file m;
     int world, hosts, racks;
@@ -30,25 +35,23 @@ struct links {
     int *own_host, *slot; /* slot: which of its host's ranks it is */
     int *turn;            /* the first rank of those that copy on the same core of the host */
     uint32_t first[LINKS_KINDS + 1];
-    double *cap;                   /* of each link; 0: no limit */
-    double *copy;                  /* what each rank copies, where ranks share memory */
-    bool *writes;                  /* so much that it copies long pieces otherwise: */
-    double *copy_long, *long_host; /* what each rank, and each host, copies of them; 0: as of others */
-    /* For nic_crowd: to and from how many others each host gives and takes, and bytes that it gives to each of them on
-     * average. NULL: a crowd does not count. */
-    int *gives, *takes;
-    double *each;
+    double *cap; /* of each link; 0: no limit */
+    /* What each rank, and all ranks of each host, do of each kind of work (machine_file.h); 0: no limit. */
+    double (*rate)[MACHINE_FILE_WORKS], (*host_rate)[MACHINE_FILE_WORKS];
+    bool *much;                       /* is written by the rank: LINKS_MUCH */
+    struct links_side *gives, *takes; /* of each host, for nic_crowd; NULL: a crowd does not count */
 };
 
 /* What one message, copy or fold needs. */
 struct links_load {
     int from, to;                     /* the same for work inside a rank */
-    double bytes;                     /* of the message; of local work: bytes that it copies or reads */
+    double bytes;                     /* of the message; of local work: the mean of what it reads and writes */
     double copied_from, copied_to;    /* bytes that each end copies beside that: packs, unpacks, takes; of local work:
                                          0, and the bytes that it writes */
     double messages;                  /* how many it stands for; 0 for local work */
     float launches_from, launches_to; /* kernels on devices */
-    float in_long;                    /* the share of the copied bytes that is in long pieces */
+    /* Shares of the copied bytes: in long pieces, in rows, folded (of local work), and cast by each end. */
+    float in_long, in_rows, folded, cast_from, cast_to;
 };
 
 /* host: where each rank is, or NULL for ranks_per_host in a row. It is used until links_free. */
@@ -58,11 +61,13 @@ static inline uint32_t links_count(const struct links *l)
 {
     return l->first[LINKS_KINDS];
 }
-#define LINKS_LONG (64 << 10) /* bytes of a long piece, and */
-#define LINKS_MUCH (8 << 20)  /* of what a rank writes: from there on x86-64 copies without caches (engine/fill.c) */
-/* Sets what ranks and hosts copy by what is in caches. kept: the bytes that each rank reads of its own and writes,
- * each once. writes: those of all that it may copy. -1: there is no memory. */
-int links_cache(struct links *l, const double *kept, const double *writes);
+/* A rank that writes much in a run writes long pieces past the caches on x86-64 (engine/fill.c). */
+#define LINKS_MUCH (8 << 20)
+#define LINKS_LONG (64 << 10)
+/* Sets what ranks and hosts copy by what is in caches. kept: the bytes of each rank's tensors that a run reads and
+ * writes, each once, which its host's caches hold. worked: those that it reads and writes itself, of any rank's, which
+ * its core's caches hold. writes: those of all that it may copy. -1: there is no memory. */
+int links_cache(struct links *l, const double *kept, const double *worked, const double *writes);
 /* What one rank gives another in a run. */
 struct links_flow {
     int from, to;
@@ -75,6 +80,8 @@ int links_crowd(struct links *l, const struct links_flow *flows, size_t n);
 #define LINKS_CROWD_LONG (1 << 20)   /* at least so many, for nic_crowd_long */
 /* What one byte of the load takes of each link. Returns how many links there are. */
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out);
+/* Which of these is the core whose flows take turns; -1: none, as between hosts, where NICs share evenly. */
+int links_turns(const struct links *l, const struct links_load *x, const struct fair_use *use, int uses);
 double links_latency(const struct links *l, int from, int to);
 enum links_kind links_kind(const struct links *l, uint32_t link);
 /* "the outgoing NIC 2 of host 0"; returns buf. */

@@ -17,10 +17,15 @@ static const struct key {
     {"cores", COUNT, offsetof(struct machine_file, cores)},
     {"hosts_on_cores", COUNT, offsetof(struct machine_file, hosts_on_cores)},
     {"copy", RATE, offsetof(struct machine_file, copy)},
-    {"cast", RATE, offsetof(struct machine_file, cast)},
     {"copy_host", RATE, offsetof(struct machine_file, copy_host)},
     {"copy_long", RATE, offsetof(struct machine_file, copy_long)},
     {"copy_long_host", RATE, offsetof(struct machine_file, copy_long_host)},
+    {"copy_rows", RATE, offsetof(struct machine_file, copy_rows)},
+    {"copy_rows_host", RATE, offsetof(struct machine_file, copy_rows_host)},
+    {"fold", RATE, offsetof(struct machine_file, fold)},
+    {"fold_host", RATE, offsetof(struct machine_file, fold_host)},
+    {"cast", RATE, offsetof(struct machine_file, cast)},
+    {"cast_host", RATE, offsetof(struct machine_file, cast_host)},
     {"inside", INSIDE, offsetof(struct machine_file, inside)},
     {"inside_rank", RATE, offsetof(struct machine_file, inside_rank)},
     {"inside_host", RATE, offsetof(struct machine_file, inside_host)},
@@ -42,6 +47,22 @@ static const struct key {
 };
 #define KEYS (sizeof keys / sizeof *keys)
 
+/* Keys that come several times, and where the rates of more bytes are. */
+static const struct {
+    const char *name;
+    size_t rank, host;
+} works[MACHINE_FILE_WORKS] = {
+    [MACHINE_FILE_COPY] = {"cached", offsetof(struct machine_file, copy), offsetof(struct machine_file, copy_host)},
+    [MACHINE_FILE_LONG] = {"cached_long", offsetof(struct machine_file, copy_long),
+                           offsetof(struct machine_file, copy_long_host)},
+    [MACHINE_FILE_ROWS] = {"cached_rows", offsetof(struct machine_file, copy_rows),
+                           offsetof(struct machine_file, copy_rows_host)},
+    [MACHINE_FILE_FOLD] = {"cached_fold", offsetof(struct machine_file, fold),
+                           offsetof(struct machine_file, fold_host)},
+    [MACHINE_FILE_CAST] = {"cached_cast", offsetof(struct machine_file, cast),
+                           offsetof(struct machine_file, cast_host)},
+};
+
 static const char *const inside_names[] = {"memory", "link"};
 
 /* "plain" is first: its values stand for keys that a file does not have. They are those that the chooser of algorithms
@@ -50,8 +71,9 @@ static const struct {
     const char *name, *about, *text;
 } presets[] = {
     {"plain", "hosts of 8 ranks that share memory, one NIC of 100 Gbit/s",
-     "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncast 0\ncopy_host 80 GB/s\n"
-     "copy_long 0\ncopy_long_host 0\ninside_rank 0\n"
+     "ranks_per_host 8\ncores 0\nhosts_on_cores 1\ninside memory\ncopy 10 GB/s\ncopy_host 80 GB/s\n"
+     "copy_long 0\ncopy_long_host 0\ncopy_rows 0\ncopy_rows_host 0\nfold 0\nfold_host 0\ncast 0\ncast_host "
+     "0\ninside_rank 0\n"
      "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_crowd 0\nnic_crowd_long 0\nnic_latency 2 "
      "us\nnic_core 0\nnic_path "
      "0\nnic_message 0\nrails 0\n"
@@ -133,35 +155,34 @@ static const char *wanted(enum kind kind)
     switch (kind) {
     case COUNT: return "a whole number";
     case RATE: return "a rate such as '50 GB/s' (also MB/s, TB/s, Gbit/s, Mbit/s), or 0 for no limit";
-    case SIZE:
-        return "a size such as '512 KB' (also B, MB, GB) and two rates such as '30 GB/s', or four, one behind the "
-               "other";
+    case SIZE: return "a size such as '512 KB' (also B, MB, GB) and two rates such as '30 GB/s', one behind the other";
     case TIME: return "a time such as '2 us' (also ns, ms), or 0";
     default: return "'memory' or 'link'";
     }
 }
 
-#define CACHED "cached"
-
-/* "cached 512 KB 37 GB/s 70 GB/s", or with two more rates */
-static int read_cached(struct machine_file *m, const char *file, int number, const char *line, struct failure *why)
+/* "cached 512 KB 37 GB/s 70 GB/s" */
+static int read_cached(struct machine_file *m, int work, const char *file, int number, const char *line,
+                       struct failure *why)
 {
-    char text[5][40], unit[5][40], more[2];
-    struct machine_file_cached x = {0};
-    double *out[5] = {&x.bytes, &x.copy, &x.copy_host, &x.copy_long, &x.copy_long_host};
-    int n = sscanf(line, "%*s %39s %39s %39s %39s %39s %39s %39s %39s %39s %39s %1s", text[0], unit[0], text[1],
-                   unit[1], text[2], unit[2], text[3], unit[3], text[4], unit[4], more);
-    bool good = n == 6 || n == 10;
-    for (int i = 0; i < n / 2 && good; i++)
+    char text[3][40], unit[3][40], more[2];
+    struct machine_file_cached x, *lines = m->cached[work];
+    double *out[3] = {&x.bytes, &x.rank, &x.host};
+    size_t *lines_n = &m->ncached[work];
+    int n = sscanf(line, "%*s %39s %39s %39s %39s %39s %39s %1s", text[0], unit[0], text[1], unit[1], text[2], unit[2],
+                   more);
+    bool good = n == 6;
+    for (int i = 0; i < 3 && good; i++)
         good = read_real(i ? RATE : SIZE, text[i], unit[i], out[i]) && *out[i] > 0;
     if (!good)
-        return failure_set(why, CLI_BAD, "%s:%d: " CACHED " needs %s", file, number, wanted(SIZE));
-    if (m->ncached == MACHINE_FILE_CACHED)
-        return failure_set(why, CLI_BAD, "%s:%d: there are at most %d lines of " CACHED, file, number,
-                           MACHINE_FILE_CACHED);
-    if (m->ncached && m->cached[m->ncached - 1].bytes >= x.bytes)
-        return failure_set(why, CLI_BAD, "%s:%d: the sizes of " CACHED " must grow from line to line", file, number);
-    m->cached[m->ncached++] = x;
+        return failure_set(why, CLI_BAD, "%s:%d: %s needs %s", file, number, works[work].name, wanted(SIZE));
+    if (*lines_n == MACHINE_FILE_CACHED)
+        return failure_set(why, CLI_BAD, "%s:%d: there are at most %d lines of %s", file, number, MACHINE_FILE_CACHED,
+                           works[work].name);
+    if (*lines_n && lines[*lines_n - 1].bytes >= x.bytes)
+        return failure_set(why, CLI_BAD, "%s:%d: the sizes of %s must grow from line to line", file, number,
+                           works[work].name);
+    lines[(*lines_n)++] = x;
     return CLI_OK;
 }
 
@@ -171,8 +192,9 @@ static int read_line(struct machine_file *m, const char *file, int number, const
     int n = sscanf(line, "%39s %39s %39s %1s", key, value, unit, more);
     if (n <= 0)
         return CLI_OK;
-    if (!strcmp(key, CACHED))
-        return read_cached(m, file, number, line, why);
+    for (int w = 0; w < MACHINE_FILE_WORKS; w++)
+        if (!strcmp(key, works[w].name))
+            return read_cached(m, w, file, number, line, why);
     if (n < 3)
         *unit = 0;
     for (size_t i = 0; i < KEYS; i++) {
@@ -266,14 +288,6 @@ int machine_file_open(const char *what, struct machine_file *out, struct failure
     return code;
 }
 
-static void print_cached(FILE *to, const struct machine_file_cached *x)
-{
-    fprintf(to, "%-15s %.17g B %.17g GB/s %.17g GB/s", CACHED, x->bytes, x->copy, x->copy_host);
-    if (x->copy_long > 0)
-        fprintf(to, " %.17g GB/s %.17g GB/s", x->copy_long, x->copy_long_host);
-    fprintf(to, "\n");
-}
-
 void machine_file_print(FILE *to, const struct machine_file *m)
 {
     for (size_t i = 0; i < KEYS; i++) {
@@ -290,23 +304,29 @@ void machine_file_print(FILE *to, const struct machine_file *m)
         else
             fprintf(to, "%.17g %s\n", real, keys[i].kind == RATE ? "GB/s" : "ns");
     }
-    for (size_t i = 0; i < m->ncached; i++)
-        print_cached(to, &m->cached[i]);
+    for (int w = 0; w < MACHINE_FILE_WORKS; w++)
+        for (size_t i = 0; i < m->ncached[w]; i++)
+            fprintf(to, "%-15s %.17g B %.17g GB/s %.17g GB/s\n", works[w].name, m->cached[w][i].bytes,
+                    m->cached[w][i].rank, m->cached[w][i].host);
+}
+
+/* 0: no limit, which for other work than copies means that it is as fast as these. */
+static double in_memory(const struct machine_file *m, enum machine_file_work work, bool host)
+{
+    double rate;
+    memcpy(&rate, (const char *)m + (host ? works[work].host : works[work].rank), sizeof rate);
+    return rate > 0 || work == MACHINE_FILE_COPY ? rate : in_memory(m, MACHINE_FILE_COPY, host);
 }
 
 /* Between two sizes the time of a byte grows with the logarithm of the size. So it does from the last one to its
- * double, where it is that of memory. at: the rate's place in the struct; a rate of 0 there is that of `otherwise`. */
-static double cached_rate(const struct machine_file *m, size_t at, size_t otherwise, double memory, double bytes)
+ * double, where it is that of memory. */
+static double cached_rate(const struct machine_file *m, enum machine_file_work work, bool host, double bytes)
 {
-    double size = 0, each = 0;
-    for (size_t i = 0; i <= m->ncached; i++) {
-        bool last = i == m->ncached;
-        double rate = memory, next = last ? 2 * size : m->cached[i].bytes;
-        const char *x = (const char *)&m->cached[last ? 0 : i];
-        if (!last)
-            memcpy(&rate, x + at, sizeof rate);
-        if (!last && rate <= 0)
-            memcpy(&rate, x + otherwise, sizeof rate);
+    const struct machine_file_cached *lines = m->cached[work];
+    double size = 0, each = 0, memory = in_memory(m, work, host);
+    for (size_t i = 0; i <= m->ncached[work]; i++) {
+        bool last = i == m->ncached[work];
+        double rate = last ? memory : host ? lines[i].host : lines[i].rank, next = last ? 2 * size : lines[i].bytes;
         double then = rate > 0 ? 1 / rate : 0;
         if (bytes < next) {
             double mixed = i ? each + (then - each) * log(bytes / size) / log(next / size) : then;
@@ -318,29 +338,13 @@ static double cached_rate(const struct machine_file *m, size_t at, size_t otherw
     return memory;
 }
 
-double machine_file_copy(const struct machine_file *m, double bytes)
+double machine_file_rate(const struct machine_file *m, enum machine_file_work work, bool host, double bytes)
 {
-    size_t at = offsetof(struct machine_file_cached, copy);
-    return cached_rate(m, at, at, m->copy, bytes);
-}
-
-double machine_file_copy_host(const struct machine_file *m, double bytes)
-{
-    size_t at = offsetof(struct machine_file_cached, copy_host);
-    return cached_rate(m, at, at, m->copy_host, bytes);
-}
-
-double machine_file_copy_long(const struct machine_file *m, double bytes)
-{
-    return cached_rate(m, offsetof(struct machine_file_cached, copy_long), offsetof(struct machine_file_cached, copy),
-                       m->copy_long > 0 ? m->copy_long : m->copy, bytes);
-}
-
-double machine_file_copy_long_host(const struct machine_file *m, double bytes)
-{
-    return cached_rate(m, offsetof(struct machine_file_cached, copy_long_host),
-                       offsetof(struct machine_file_cached, copy_host),
-                       m->copy_long_host > 0 ? m->copy_long_host : m->copy_host, bytes);
+    if (m->ncached[work])
+        return cached_rate(m, work, host, bytes);
+    double copies = in_memory(m, MACHINE_FILE_COPY, host), memory = in_memory(m, work, host);
+    double here = cached_rate(m, MACHINE_FILE_COPY, host, bytes);
+    return copies > 0 && memory > 0 ? here * memory / copies : here;
 }
 
 int machine_file_hosts(const struct machine_file *m, int world)

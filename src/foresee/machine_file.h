@@ -5,6 +5,7 @@
  * that is missing has the value of the preset "plain". docs/sim.md explains the keys. */
 #ifndef WEFT_FORESEE_MACHINE_FILE_H
 #define WEFT_FORESEE_MACHINE_FILE_H
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -17,12 +18,22 @@ enum machine_file_inside {
     MACHINE_FILE_LINK    /* NVLink, NVSwitch or PCIe: a device copies, and each rank has a port */
 };
 
+/* What a core does with bytes. Rates count the mean of what it reads and writes. */
+enum machine_file_work {
+    MACHINE_FILE_COPY,
+    MACHINE_FILE_LONG, /* copies in long pieces, by a rank that writes much (links.h) */
+    MACHINE_FILE_ROWS, /* copies of rows that are not as long */
+    MACHINE_FILE_FOLD,
+    MACHINE_FILE_CAST,
+    MACHINE_FILE_WORKS
+};
+
 #define MACHINE_FILE_CACHED 16 /* sizes, at most */
 
-/* What is copied where the data of a run fits into caches: the rates by the bytes that a rank reads and writes. */
+/* The rates of one work where caches hold the data of a run, by the bytes that a rank keeps: those that it reads and
+ * writes, each once. */
 struct machine_file_cached {
-    double bytes, copy, copy_host;
-    double copy_long, copy_long_host; /* 0: as the other two */
+    double bytes, rank, host;
 };
 
 /* Rates are in bytes a nanosecond, which are GB/s; times are in nanoseconds. */
@@ -32,13 +43,11 @@ struct machine_file {
     int64_t cores;          /* that the ranks of `hosts_on_cores` hosts share; 0: each rank has a core */
     int64_t hosts_on_cores; /* more than 1: hosts that are played on one machine */
     int64_t inside;         /* enum machine_file_inside */
-    double copy;            /* one rank copies, packs or folds */
-    double cast;            /* the same of casts: the mean of what is read and written; 0: as copy */
-    double copy_host;       /* all ranks of a host together */
-    double copy_long;       /* the same in long pieces, of a rank that writes much (graph.c); 0: as copy */
-    double copy_long_host;  /* 0: as copy_host */
-    double inside_rank;     /* MACHINE_FILE_LINK: the port of a rank, each direction */
-    double inside_host;     /* MACHINE_FILE_LINK: all ports of a host together */
+    double copy, copy_host; /* one rank copies or packs, and all ranks of a host together */
+    double copy_long, copy_long_host, copy_rows, copy_rows_host; /* the same of other work; 0: as copies */
+    double fold, fold_host, cast, cast_host;
+    double inside_rank; /* MACHINE_FILE_LINK: the port of a rank, each direction */
+    double inside_host; /* MACHINE_FILE_LINK: all ports of a host together */
     double inside_latency;
     int64_t nics;          /* of a host; the ranks of a host share them evenly */
     double nic;            /* one NIC, each direction */
@@ -54,9 +63,9 @@ struct machine_file {
     double spine_latency;   /* added to nic_latency */
     double message;         /* a rank's own time for a message, at either end */
     double launch;          /* a rank's own time for a kernel: each pack, unpack, copy and fold on a device */
-    struct machine_file_cached
-        cached[MACHINE_FILE_CACHED]; /* by size, which grows; copy and copy_host for more bytes */
-    size_t ncached;
+    struct machine_file_cached cached[MACHINE_FILE_WORKS][MACHINE_FILE_CACHED]; /* by size, which grows; those above
+                                                                                   are of more bytes */
+    size_t ncached[MACHINE_FILE_WORKS];
 };
 
 /* `what` is the name of a preset, or of a file. These return an exit code and say in *why what is wrong. */
@@ -67,12 +76,9 @@ void machine_file_print(FILE *to, const struct machine_file *m); /* as machine_f
 const char *machine_file_preset(size_t i);
 const char *machine_file_about(size_t i); /* a preset in a few words */
 
-/* What one rank copies if it reads and writes `bytes` bytes in a run, and all ranks of a host if each does. */
-double machine_file_copy(const struct machine_file *m, double bytes);
-double machine_file_copy_host(const struct machine_file *m, double bytes);
-/* The same in long pieces, of ranks that write much. */
-double machine_file_copy_long(const struct machine_file *m, double bytes);
-double machine_file_copy_long_host(const struct machine_file *m, double bytes);
+/* What one rank does if it keeps `bytes` bytes in a run; host: what all ranks of a host do if each keeps so much.
+ * Without sizes for this work, caches make it faster by as much as they do copies. */
+double machine_file_rate(const struct machine_file *m, enum machine_file_work work, bool host, double bytes);
 int machine_file_hosts(const struct machine_file *m, int world);
 /* What lowering knows of it. */
 weft_machine machine_file_lower(const struct machine_file *m);

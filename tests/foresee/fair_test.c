@@ -1,5 +1,6 @@
 /* Max-min fair rates: against progressive filling by small steps of arithmetic, written without a heap, and by the
- * definition: no link has more than it can carry, and each flow has a full link on which no flow has more. */
+ * definition: no link has more than it can carry, and each flow has a full link on which no flow has more. Flows that
+ * take turns on a link count together as one does. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,6 +13,7 @@ enum { LINKS = 8, FLOWS = 24 };
 struct network {
     double cap[LINKS];
     struct fair_flow flow[FLOWS], *at[FLOWS];
+    double weight[FLOWS];
     size_t flows;
 };
 
@@ -25,13 +27,24 @@ static void draw(struct network *net, int64_t number)
         struct fair_flow *f = &net->flow[i];
         net->at[i] = f;
         f->uses = 0;
+        f->turns = -1;
         for (uint32_t l = 0; l < LINKS; l++)
             if (random_once_in(&r, 3))
                 f->use[f->uses++] = (struct fair_use){l, (float)random_in(&r, 1, 8) / 4};
+        if (f->uses && random_once_in(&r, 2))
+            f->turns = (int16_t)random_in(&r, 0, f->uses - 1);
+    }
+    for (size_t i = 0; i < net->flows; i++) {
+        const struct fair_flow *f = &net->flow[i];
+        int sharers = 0;
+        for (size_t j = 0; j < net->flows && f->turns >= 0; j++)
+            for (int k = 0; k < net->flow[j].uses; k++)
+                sharers += net->flow[j].use[k].link == f->use[f->turns].link;
+        net->weight[i] = f->turns < 0 ? 1 : 1.0 / sharers;
     }
 }
 
-/* All rates grow at the same pace. The first link that is full stops its flows. */
+/* All rates grow at the pace of their weights. The first link that is full stops its flows. */
 static void fill(const struct network *net, double *rate)
 {
     bool still[FLOWS] = {0};
@@ -46,7 +59,7 @@ static void fill(const struct network *net, double *rate)
             for (int k = 0; k < net->flow[i].uses; k++) {
                 const struct fair_use *u = &net->flow[i].use[k];
                 used[u->link] += rate[i] * (double)u->each;
-                load[u->link] += still[i] ? 0 : (double)u->each;
+                load[u->link] += still[i] ? 0 : net->weight[i] * (double)u->each;
             }
         for (int l = 0; l < LINKS; l++)
             if (load[l] > 0)
@@ -54,7 +67,7 @@ static void fill(const struct network *net, double *rate)
         if (isinf(step))
             return;
         for (size_t i = 0; i < net->flows; i++)
-            rate[i] += still[i] ? 0 : step;
+            rate[i] += still[i] ? 0 : net->weight[i] * step;
         for (size_t i = 0; i < net->flows; i++)
             for (int k = 0; k < net->flow[i].uses; k++) {
                 uint32_t l = net->flow[i].use[k].link;
@@ -97,7 +110,7 @@ static void each_flow_has_a_full_link_where_none_has_more(void **state)
             for (int k = 0; k < net.flow[i].uses; k++) {
                 uint32_t l = net.flow[i].use[k].link;
                 used[l] += net.flow[i].rate * (double)net.flow[i].use[k].each;
-                most[l] = fmax(most[l], net.flow[i].rate);
+                most[l] = fmax(most[l], net.flow[i].rate / net.weight[i]);
                 sharers[l]++;
             }
         for (uint32_t l = 0; l < LINKS; l++) {
@@ -111,7 +124,7 @@ static void each_flow_has_a_full_link_where_none_has_more(void **state)
                 continue;
             }
             assert_true(used[l] >= net.cap[l] * (1 - 1e-9));
-            assert_true(net.flow[i].rate >= most[l] * (1 - 1e-9));
+            assert_true(net.flow[i].rate / net.weight[i] >= most[l] * (1 - 1e-9));
         }
     }
     fair_free(f);
@@ -122,7 +135,8 @@ static void two_links_by_hand(void **state)
     (void)state;
     /* Three flows on a link of 9, one of them also on a link of 1: it has 1, the others 4 each. */
     double cap[2] = {9, 1};
-    struct fair_flow a = {.use = {{0, 1}}, .uses = 1}, b = a, c = {.use = {{0, 1}, {1, 1}}, .uses = 2};
+    struct fair_flow a = {.use = {{0, 1}}, .uses = 1, .turns = -1}, b = a;
+    struct fair_flow c = {.use = {{0, 1}, {1, 1}}, .uses = 2, .turns = -1};
     struct fair_flow *all[] = {&a, &b, &c};
     struct fair *f = fair_new(2);
     assert_non_null(f);

@@ -402,8 +402,13 @@ static void sizes_in_caches_print_and_read_back(void **state)
     char *text = NULL;
     size_t n = 0;
     assert_int_equal(
-        machine_file_parse("m", "cached 512 KB 37 GB/s 70.3 GB/s\ncached 3 MB 11 GB/s 21 GB/s\n", &a, &why), CLI_OK);
-    assert_int_equal(a.ncached, 2);
+        machine_file_parse("m",
+                           "cached 512 KB 37 GB/s 70.3 GB/s\ncached_cast 1 MB 3 GB/s 5 GB/s\ncached 3 MB 11 GB/s 21 "
+                           "GB/s\n",
+                           &a, &why),
+        CLI_OK);
+    assert_int_equal(a.ncached[MACHINE_FILE_COPY], 2);
+    assert_int_equal(a.ncached[MACHINE_FILE_CAST], 1);
     FILE *to = open_memstream(&text, &n);
     assert_non_null(to);
     machine_file_print(to, &a);
@@ -460,9 +465,46 @@ static void long_pieces_of_much_data_have_a_rate_of_their_own(void **state)
         snprintf(text, sizeof text, machine, cases[i].host, cases[i].long_host);
         near(time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30), cases[i].ns);
     }
-    /* Shorter pieces are copied as ever. */
-    near(time_of("u8[500/x,80000] @x2", "u8[500,80000/x] @x2", "copy_long 16 GB/s\n", "direct", 1 << 30),
-         time_of("u8[500/x,80000] @x2", "u8[500,80000/x] @x2", "", "direct", 1 << 30));
+    /* Rows have another one, and one row of a tensor is no such row. */
+    static const char *rows[] = {"u8[20000/x,2050] @x2", "u8[20000,2050/x] @x2"};
+    static const char *whole[] = {"u8[2000000/x] @x2", "u8[2000000/x] @x2=1,0"};
+    near(time_of(rows[0], rows[1], "copy_long 16 GB/s\n", "direct", 1 << 30),
+         time_of(rows[0], rows[1], "", "direct", 1 << 30));
+    near(time_of(rows[0], rows[1], "copy_rows 16 GB/s\n", "direct", 1 << 30),
+         time_of(rows[0], rows[1], "copy 16 GB/s\n", "direct", 1 << 30));
+    near(time_of(whole[0], whole[1], "copy_rows 16 GB/s\n", "direct", 1 << 30),
+         time_of(whole[0], whole[1], "", "direct", 1 << 30));
+}
+
+/* A rank reads and writes 2 MB here. */
+static void each_kind_of_work_has_rates_for_what_caches_hold(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what, *src, *dst, *machine;
+        double ns;
+    } cases[] = {
+        {"as copies", "f32[400000] @x4 +sum(x)", "f32[400000] @x1", "", 4e5},
+        {"in memory, and so everywhere", "f32[400000] @x4 +sum(x)", "f32[400000] @x1", "fold 20 GB/s\n", 2e5},
+        {"caches help as they help copies", "f32[400000] @x4 +sum(x)", "f32[400000] @x1",
+         "fold 20 GB/s\ncached 100 MB 30 GB/s 1 TB/s\n", 4e6 / 60},
+        {"of their own", "f32[400000] @x4 +sum(x)", "f32[400000] @x1",
+         "fold 20 GB/s\ncached_fold 100 MB 16 GB/s 1 TB/s\ncached 100 MB 30 GB/s 1 TB/s\n", 25e4},
+        {"by all ranks of the host", "f32[400000] @x4 +sum(x)", "f32[400000] @x1",
+         "copy_host 100 GB/s\nfold_host 8 GB/s\n", 5e5},
+        {"in caches, by all ranks", "f32[400000] @x4 +sum(x)", "f32[400000] @x1",
+         "copy_host 9 GB/s\ncached_fold 100 MB 16 GB/s 5 GB/s\n", 8e5},
+        {"casts", "f32[400000] @x1=0", "bf16[400000] @x1=0", "cached_cast 100 MB 5 GB/s 1 TB/s\n", 24e4},
+        {"not casts", "f32[400000] @x1=0", "f32[400000] @x1=0", "cached_cast 100 MB 5 GB/s 1 TB/s\n", 16e4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "ranks_per_host 4\ninside_latency 0\nmessage 0\ncopy 10 GB/s\ncopy_host 0\n%s",
+                 cases[i].machine);
+        double ns = time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30);
+        if (fabs(ns - cases[i].ns) > 1e-3 * cases[i].ns)
+            fail_msg("%s: %f ns, and by hand %f", cases[i].what, ns, cases[i].ns);
+    }
 }
 
 /* It reads each of its inputs, and writes once what it has read: five passes over memory, where a copy has two. */
@@ -500,6 +542,8 @@ static void wrong_machine_files_are_refused(void **state)
         {"cached 20 GB/s 1 MB 20 GB/s\n", "cached needs a size"},
         {"cached 1 MB 20 GB/s 0\n", "cached needs a size"},
         {"cached 1 MB 20 GB/s 40 GB/s 7\n", "cached needs a size"},
+        {"cached_fold 1 MB 20 GB/s\n", "cached_fold needs a size"},
+        {"cached_long 2 MB 1 GB/s 1 GB/s\ncached_long 2 MB 1 GB/s 1 GB/s\n", "the sizes of cached_long must grow"},
         {"cached 1 MB 20 GB/s 40 GB/s\ncached 900 KB 30 GB/s 60 GB/s\n", "test:2: the sizes of cached must grow"},
     };
     struct machine_file m;
@@ -530,6 +574,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sizes_in_caches_print_and_read_back),
         cmocka_unit_test(what_fits_into_caches_is_copied_at_their_rate),
         cmocka_unit_test(long_pieces_of_much_data_have_a_rate_of_their_own),
+        cmocka_unit_test(each_kind_of_work_has_rates_for_what_caches_hold),
         cmocka_unit_test(a_fold_of_four_takes_as_long_as_two_and_a_half_copies),
         cmocka_unit_test(wrong_machine_files_are_refused),
     };
