@@ -46,9 +46,14 @@ CROWD = 8  # played hosts that are measured together
 # ms that a case may be foreseen to take on the machine below: a link lets a first burst pass at once, which must not matter.
 SHORTEST = {True: 10, False: 0.5}
 LONGEST = 150
-# A machine on which cases are tried for size, so that they are the same whatever was measured.
+# A machine on which cases are tried for size, so that they are the same whatever was measured. If they are on one host, it has as many
+# cores as that, and a case as many bytes as these need to be busy for as long.
 TRIED_ON = {"cores": "2", "copy": "12 GB/s", "copy_host": "20 GB/s", "inside_latency": "2000 ns", "message": "1000 ns", "nic": "0 GB/s",
             "nic_latency": "300000 ns", "nic_core": "0.6 GB/s"}
+
+
+def tried_on(case, cores):
+    return TRIED_ON if case["hosts"] > 1 else dict(TRIED_ON, cores=str(cores), copy_host="%d GB/s" % (10 * cores))
 
 
 class Failed(Exception):
@@ -229,7 +234,7 @@ def draw(rnd, kind, played, cores):
         mbit = rnd.choice(RATES)
     else:
         hosts, ranks, mbit = 1, rnd.randint(2, 2 * cores), 0
-    size = int(math.exp(rnd.uniform(math.log(1 << 20), math.log(64 << 20))))
+    size = int(math.exp(rnd.uniform(math.log(1 << 20), math.log(64 << 20))) * (1 if played else max(1, cores / 2)))
     many = rnd.randint(10, 200) if kind == "many" else 1
     pairs = [one_tensor(rnd, "reshard" if kind == "many" else kind, ranks, max(4096, int(size / many * rnd.uniform(0.3, 1.7))))
              for _ in range(many)]
@@ -241,13 +246,13 @@ def draw(rnd, kind, played, cores):
 
 
 def fits(case, tried, played):
-    """Does it take neither too short nor too long, and use as many ranks as it has? tried: what is foreseen on TRIED_ON."""
+    """Does it take neither too short nor too long, and use as many ranks as it has? tried: what is foreseen on tried_on."""
     return tried["ranks"] == case["ranks"] and SHORTEST[played] <= tried["time_ns"] / 1e6 <= LONGEST
 
 
 def drawn(seed, number, cores, foreseen_on, one_host=False):
     """The cases for place `number`, one after the other: the next one replaces one whose repeats differ. foreseen_on(case): the
-    simulation on TRIED_ON."""
+    simulation on tried_on."""
     rnd, kind = random.Random("%d/%d" % (seed, number)), KINDS[number % len(KINDS)]
     played = number % 4 != 3 and not one_host
     for _ in range(1000):
@@ -323,7 +328,7 @@ def compare(options, folder):
     cores = max(1, int(kept["machine"]["cores"]))
     print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
     while len(kept["cases"]) < options.cases and time.time() < end:
-        candidates = drawn(options.seed, len(kept["cases"]), cores, lambda case: foresee(options, folder, case, TRIED_ON),
+        candidates = drawn(options.seed, len(kept["cases"]), cores, lambda case: foresee(options, folder, case, tried_on(case, cores)),
                            options.one_host)
         for _ in range(kept["tried"]):  # by the call before
             next(candidates)

@@ -19,15 +19,17 @@
 
 #define PIECE ((size_t)256 << 10)       /* bytes that are copied at once, as the engine does */
 #define COPIES 25                       /* rounds of copies, folds and casts */
-#define MEMORY ((size_t)256 << 20)      /* bytes that are read and written: more than caches hold */
+#define MEMORY ((size_t)256 << 20)      /* bytes that are read and written, or BEYOND times the last cache: */
+#define BEYOND 4                        /* more than caches hold */
 #define LEAST_MEMORY ((size_t)32 << 20) /* of a core, if there are many */
 #define MOST_HOST ((size_t)1 << 30)     /* bytes of all cores together: more are not in caches */
 #define CACHED ((size_t)256 << 10) /* the smallest size for which caches are measured; the next is twice as large, */
 #define FINER ((size_t)4 << 20)    /* from here on half as large again, or a third, */
-#define MOST_CACHED ((size_t)64 << 20) /* up to this one */
-#define FOLDED 4                       /* terms */
-#define ROW 256                        /* bytes */
-#define RUNS 300                       /* of an exec, in a round */
+#define COARSE ((size_t)64 << 20)  /* from here on twice as large, up to the last cache, or to this size */
+#define FOLDED 4                   /* terms */
+#define ROW 256                    /* bytes */
+#define RUNS 300                   /* of an exec, in a round */
+#define TENSORS 512                /* for what their parts cost */
 #define MOST_CORES 256
 
 double calibrate_now(void)
@@ -48,7 +50,8 @@ static int cores_here(void)
 
 struct copier {
     const struct copying *all;
-    char *memory; /* `bytes` of it are read and written */
+    int number;
+    char *memory; /* the thread's part of it, which it writes at first; `bytes` bytes are read and written then */
     double took[COPIES];
 };
 
@@ -56,17 +59,20 @@ struct copying {
     int n;
     size_t bytes, room; /* room: of each thread's memory */
     enum machine_file_work work;
+    char *memory;
     atomic_int *there; /* how often threads have come to the gate */
     atomic_int *go;    /* 0: not all threads are there yet; 1: begin; -1: end */
 };
 
-/* Each second row of the memory is copied, as one of two ranks does that get columns. */
-static void copy_rows_of(char *memory, int64_t rows)
+/* Threads copy rows in turn, as ranks do that get columns of one tensor: there is one of them behind the other in
+ * memory. A thread that is alone copies each second row. */
+static void copy_rows_of(const struct copier *c)
 {
-    struct memory_tile t = {.loops = 2, .n = {rows, ROW}, .stride = {{ROW, 1}, {2 * ROW, 1}}};
-    char *dst = memory + 2 * ROW * rows;
-    if (rows * ROW < LINKS_MUCH || !memory_copy_past(&t, dst, WEFT_U8, memory, WEFT_U8))
-        memory_copy(&t, dst, WEFT_U8, memory, WEFT_U8);
+    const int64_t half = (int64_t)c->all->bytes / 2, n = c->all->n, apart = n > 1 ? n : 2;
+    const struct memory_tile t = {.loops = 2, .n = {half / ROW, ROW}, .stride = {{ROW, 1}, {apart * ROW, 1}}};
+    char *src = c->all->memory + c->number * ROW, *dst = c->all->memory + apart * half + c->number * half;
+    if (half < LINKS_MUCH || !memory_copy_past(&t, dst, WEFT_U8, src, WEFT_U8))
+        memory_copy(&t, dst, WEFT_U8, src, WEFT_U8);
 }
 
 /* The first part of the memory becomes the sum of the others, which have n elements, too. */
@@ -94,7 +100,7 @@ static void work_once(const struct copier *c)
     const size_t half = c->all->bytes / 2, part = c->all->bytes / (FOLDED + 1) / sizeof(float), n = half / 6 * 2;
     switch (c->all->work) {
     case MACHINE_FILE_LONG: memory_copy_nontemporal(c->memory + half, c->memory, half); break;
-    case MACHINE_FILE_ROWS: copy_rows_of(c->memory, (int64_t)half / ROW); break;
+    case MACHINE_FILE_ROWS: copy_rows_of(c); break;
     case MACHINE_FILE_CAST: memory_cast(c->memory + 4 * n, WEFT_BF16, c->memory, WEFT_F32, n); break;
     case MACHINE_FILE_FOLD: fold_parts((float *)c->memory, part); break;
     default:
@@ -139,14 +145,14 @@ static int work_rate(enum machine_file_work work, size_t n, size_t bytes, double
     pthread_t thread[MOST_CORES];
     atomic_int go = 0, there = 0;
     const size_t room = work == MACHINE_FILE_ROWS ? bytes / 2 * 3 : bytes;
-    const struct copying all = {(int)n, bytes, room, work, &there, &go};
     size_t size = room * n; /* of shared memory, as ranks of a host have: it may have smaller pages */
     char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return no_memory(why);
+    const struct copying all = {(int)n, bytes, room, work, memory, &there, &go};
     size_t started = 1;
     for (size_t i = 0; i < n; i++)
-        c[i] = (struct copier){.all = &all, .memory = memory + room * i};
+        c[i] = (struct copier){.all = &all, .number = (int)i, .memory = memory + room * i};
     while (started < n && !pthread_create(&thread[started], NULL, copy_rounds, &c[started]))
         started++;
     atomic_store(&go, started == n ? 1 : -1);
@@ -162,10 +168,30 @@ static int work_rate(enum machine_file_work work, size_t n, size_t bytes, double
     return started == n && *rate > 0 ? CLI_OK : no_memory(why);
 }
 
+/* Bytes; 0: not known. */
+static size_t last_cache(void)
+{
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : 0;
+#else
+    return 0;
+#endif
+}
+
 /* What each of n cores reads and writes, so that caches hold nothing of it. */
 static size_t memory_each(size_t n)
 {
-    return MEMORY / n > LEAST_MEMORY ? MEMORY / n : LEAST_MEMORY;
+    size_t all = last_cache() * BEYOND > MEMORY ? last_cache() * BEYOND : MEMORY;
+    return all / n > LEAST_MEMORY ? all / n : LEAST_MEMORY;
+}
+
+/* The next size for which caches are measured. */
+static size_t next_size(size_t bytes)
+{
+    if (bytes < FINER || bytes >= COARSE)
+        return 2 * bytes;
+    return bytes & (bytes - 1) ? bytes / 3 * 4 : bytes / 2 * 3;
 }
 
 /* More bytes are not worked on faster. Rates which say so were disturbed: neighbours among them have their mean, in
@@ -193,11 +219,12 @@ static int rates_of(struct machine_file *m, enum machine_file_work work, double 
                     struct failure *why)
 {
     const size_t cores = (size_t)m->cores;
-    int code = work_rate(work, 1, MEMORY, rank, why);
+    const size_t most = last_cache() > COARSE ? last_cache() : COARSE;
+    int code = work_rate(work, 1, memory_each(1), rank, why);
     if (!code)
         code = work_rate(work, cores, memory_each(cores), host, why);
-    for (size_t bytes = CACHED, step = 0; bytes <= MOST_CACHED && !code; bytes += step) {
-        step = bytes < FINER ? bytes : bytes & (bytes - 1) ? bytes / 3 : bytes / 2;
+    for (size_t bytes = CACHED; bytes <= most && m->ncached[work] < MACHINE_FILE_CACHED && !code;
+         bytes = next_size(bytes)) {
         if (work == MACHINE_FILE_LONG && bytes / 2 < LINKS_MUCH)
             continue;
         struct machine_file_cached *x = &m->cached[work][m->ncached[work]++];
@@ -219,69 +246,116 @@ static int rates_of(struct machine_file *m, enum machine_file_work work, double 
 /* ---- messages between two ranks ---- */
 
 struct talker {
-    const char *url;
-    int rank;
-    double best; /* nanoseconds of a run */
+    const char *url, *src, *dst; /* the layouts of each tensor */
+    int rank, tensors, runs;
+    size_t bytes; /* of each tensor, on either side */
+    double best;  /* nanoseconds of a run */
     int err;
 };
 
-static int talk_with(struct talker *t, weft_comm *comm, weft_plan *plan)
+static int talk_with(struct talker *t, weft_comm *comm, weft_plan *plan, weft_view *src, weft_view *dst)
 {
-    char from[64] = {0}, to[64] = {0};
-    weft_view src = WEFT_VIEW(from, sizeof from), dst = WEFT_VIEW(to, sizeof to);
     weft_exec *exec = NULL;
-    int err = weft_bind(plan, comm, &src, &dst, NULL, &exec);
+    int err = weft_bind(plan, comm, src, dst, NULL, &exec);
     t->best = INFINITY;
     for (int r = 0; r < CALIBRATE_ROUNDS && !err; r++) {
         err = weft_comm_barrier(comm, WEFT_DEADLINE);
         double start = calibrate_now();
-        for (int i = 0; i < RUNS && !err; i++)
+        for (int i = 0; i < t->runs && !err; i++)
             err = weft_exec_run(exec);
-        t->best = fmin(t->best, (calibrate_now() - start) / RUNS);
+        t->best = fmin(t->best, (calibrate_now() - start) / t->runs);
     }
     weft_exec_close(exec);
+    return err;
+}
+
+static int lower_all(const struct talker *t, const weft_layout *src, const weft_layout *dst, weft_plan **out)
+{
+    weft_move *moves = calloc((size_t)t->tensors, sizeof *moves);
+    char(*name)[16] = calloc((size_t)t->tensors, sizeof *name);
+    int err = moves && name ? 0 : WEFT_ENOMEM;
+    for (int i = 0; i < t->tensors && !err; i++) {
+        snprintf(name[i], sizeof name[i], "%d", i);
+        moves[i] = (weft_move){name[i], src, dst};
+    }
+    if (!err)
+        err = weft_lower(moves, (size_t)t->tensors, t->rank, NULL, out);
+    free(moves);
+    free(name);
     return err;
 }
 
 static void *talk(void *arg)
 {
     struct talker *t = arg;
+    size_t n = (size_t)t->tensors, all = n * t->bytes;
+    char *memory = malloc(2 * all);
+    weft_view *views = calloc(2 * n, sizeof *views);
     weft_layout *src = NULL, *dst = NULL;
     weft_plan *plan = NULL;
     weft_comm *comm = NULL;
     weft_comm_opts opts = WEFT_COMM_OPTS_INIT;
     opts.rank = t->rank;
-    t->err = weft_comm_open(t->url, &opts, &comm);
+    t->err = memory && views ? weft_comm_open(t->url, &opts, &comm) : WEFT_ENOMEM;
     if (!t->err)
-        t->err = weft_layout_parse("u8[16/x] @x2", &src);
+        memset(memory, 1, 2 * all);
+    for (size_t i = 0; i < 2 * n && !t->err; i++)
+        views[i] = (weft_view)WEFT_VIEW(memory + i * t->bytes, t->bytes);
     if (!t->err)
-        t->err = weft_layout_parse("u8[16] @x2", &dst);
+        t->err = weft_layout_parse(t->src, &src);
     if (!t->err)
-        t->err = weft_lower(&(weft_move){"t", src, dst}, 1, t->rank, NULL, &plan);
+        t->err = weft_layout_parse(t->dst, &dst);
     if (!t->err)
-        t->err = talk_with(t, comm, plan);
+        t->err = lower_all(t, src, dst, &plan);
+    if (!t->err)
+        t->err = talk_with(t, comm, plan, views, views + n);
     weft_plan_free(plan);
     weft_comm_close(comm);
     weft_layout_free(src);
     weft_layout_free(dst);
+    free(memory);
+    free(views);
     return NULL;
 }
 
-/* The time in which two threads give each other eight bytes. */
-static int exchange_time(double *ns, struct failure *why)
+/* The time in which two threads move tensors between each other. */
+static int talk_time(int tensors, int runs, size_t bytes, const char *src, const char *dst, double *ns,
+                     struct failure *why)
 {
     char url[64];
     snprintf(url, sizeof url, "threads:2/calibrate-%d", (int)getpid());
-    struct talker t[2] = {{.url = url}, {.url = url, .rank = 1}};
+    const struct talker both = {.url = url, .src = src, .dst = dst, .tensors = tensors, .runs = runs, .bytes = bytes};
+    struct talker t[2] = {both, both};
     pthread_t other;
+    t[1].rank = 1;
     if (pthread_create(&other, NULL, talk, &t[1]))
         return no_memory(why);
     talk(&t[0]);
     pthread_join(other, NULL);
     if (t[0].err || t[1].err)
-        return failure_set(why, CLI_WRONG, "two ranks could not be measured: %s", weft_strerror(t[0].err));
+        return failure_set(why, CLI_WRONG, "two ranks could not be measured: %s",
+                           weft_strerror(t[0].err ? t[0].err : t[1].err));
     *ns = fmax(t[0].best, t[1].best);
     return CLI_OK;
+}
+
+/* As many bytes take longer in many tensors than in one: that is what their parts cost. Each rank has two of a tensor,
+ * of which it keeps one. */
+static int part_time(double *ns, struct failure *why)
+{
+    char src[64], dst[64];
+    const int rows = 16, columns = 512;
+    const size_t bytes = (size_t)(rows / 2 * columns);
+    double many = 0, one = 0;
+    snprintf(src, sizeof src, "u8[%d/x,%d] @x2", rows, columns);
+    snprintf(dst, sizeof dst, "u8[%d,%d/x] @x2", rows, columns);
+    int code = talk_time(TENSORS, RUNS / 10, bytes, src, dst, &many, why);
+    snprintf(src, sizeof src, "u8[%d/x,%d] @x2", TENSORS * rows, columns);
+    snprintf(dst, sizeof dst, "u8[%d,%d/x] @x2", TENSORS * rows, columns);
+    if (!code)
+        code = talk_time(1, RUNS / 10, TENSORS * bytes, src, dst, &one, why);
+    *ns = fmax(0, many - one) / (2 * TENSORS);
+    return code;
 }
 
 int calibrate_measure(struct machine_file *m, struct failure *why)
@@ -301,9 +375,11 @@ int calibrate_measure(struct machine_file *m, struct failure *why)
     if (!code)
         code = rates_of(m, MACHINE_FILE_CAST, &m->cast, &m->cast_host, why);
     if (!code)
-        code = exchange_time(&both, why);
+        code = talk_time(1, RUNS, 16, "u8[16/x] @x2", "u8[16] @x2", &both, why); /* rank 0 and 1 give 8 bytes */
     if (!code)
         calibrate_exchange(both, m);
+    if (!code)
+        code = part_time(&m->part, why);
     return code;
 }
 

@@ -148,6 +148,7 @@ struct end {
     double in_rows;  /* and of those in several short ones that are not cast */
     bool held;       /* some are in a buffer of the plan, and not in a tensor */
     int parts;
+    double all;   /* parts, each as often as it counts */
     double times; /* how often it counts */
     bool casts;
 };
@@ -221,6 +222,7 @@ static struct end end_of(const struct adding *a, const int *times, const struct 
         e.casts |= x->casts;
         e.held |= x->held;
         e.parts++;
+        e.all += k;
         e.times = fmax(e.times, k);
     }
     return e;
@@ -251,6 +253,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
         bool straight = e->parts == 1 && e->pieces <= 1, list = e->bytes / e->pieces >= DEFAULTS_PIECE;
         if (e->casts || !(straight || list)) { /* through a slot */
             *copied += e->copied;
+            *(sends ? &x->parts_from : &x->parts_to) += (float)e->all;
             *launches += device ? (float)messages : 0;
             n->slots = true;
         }
@@ -259,6 +262,7 @@ static void add_end(const struct graph *g, struct graph_node *n, const struct en
     } else if (e->bytes <= DEFAULTS_EAGER * messages || (!sends && !only_folds(use))) {
         /* both copy an eager one; others one of the two, which share_copies may change */
         *copied += e->copied;
+        *(sends ? &x->parts_from : &x->parts_to) += (float)e->all;
     } else if (sends) {
         x->copied_to += e->copied - e->bytes; /* in a cast the receiver reads what is in memory here */
         x->cast_to += (float)e->cast;
@@ -362,6 +366,7 @@ static int add_local(struct graph *g, const struct adding *a, const struct plan_
     n->load.cast_from += casts ? (float)e.bytes : 0;
     n->short_from += (float)(copies && !casts ? in_short : e.bytes);
     n->rows_from += copies && !casts ? (float)in_rows : 0;
+    n->load.parts_from += (float)e.all;
     n->load.launches_from += g->links->m.inside == MACHINE_FILE_LINK ? (float)e.times : 0;
     *(copies ? &g->copied : &g->folded) += (int64_t)(copies ? e.bytes : read);
     return CLI_OK;
@@ -508,6 +513,8 @@ static void join(struct graph *g, struct graph_channel *c)
         a->load.copied_from += b->load.copied_from;
         a->load.copied_to += b->load.copied_to;
         a->load.messages += b->load.messages;
+        a->load.parts_from += b->load.parts_from;
+        a->load.parts_to += b->load.parts_to;
         a->load.launches_from += b->load.launches_from;
         a->load.launches_to += b->load.launches_to;
         a->pieces_from += b->pieces_from;
@@ -612,7 +619,8 @@ static void find_own(struct graph *g, struct sharing *s)
         if (received_by_copy(g, n) && g->channels.v[n->channel].pushes && !n->waits) {
             x->copied_from = x->copied_to;
             x->cast_from = x->cast_to;
-            x->copied_to = 0;
+            x->parts_from = x->parts_to;
+            x->copied_to = x->parts_to = 0;
         }
         s->own[x->from] += x->from == x->to ? x->bytes : x->copied_from;
         s->own[x->to] += x->from == x->to ? 0 : x->copied_to;
@@ -644,7 +652,9 @@ static void share_out(struct graph *g, struct sharing *s)
         double part = fmax(0, fmin(1, (even - s->own[x->from]) / s->out[x->from]));
         x->copied_from = part * x->copied_to;
         x->cast_from = x->cast_to;
+        x->parts_from = (float)part * x->parts_to;
         x->copied_to -= x->copied_from;
+        x->parts_to -= x->parts_from;
     }
 }
 

@@ -42,14 +42,15 @@ static int place(struct links *l, const int *host, struct failure *why)
 }
 
 /* How many ranks at a time a core of a host can serve, in effect. If some cores have a rank more than others, they are
- * busy when those are idle. A scheduler then moves ranks, but late: about half of that time is lost. */
+ * busy when those are idle. A scheduler then moves ranks, the sooner the more cores there are: on two, half of that
+ * time is lost. */
 static double turns(const struct links *l)
 {
     int most = 1;
     for (int r = 0; r < l->world; r++)
         most = l->slot[r] + 1 > most ? l->slot[r] + 1 : most;
-    double each = (double)most / (double)l->m.cores, longest = ceil(each);
-    return each > 1 ? 2 * longest / (longest + each) : 1;
+    double cores = (double)l->m.cores, each = (double)most / cores, longest = ceil(each);
+    return each > 1 ? longest / (each + (longest - each) / cores) : 1;
 }
 
 static void find_rates(const struct links *l, bool host, double kept, double *rate)
@@ -129,6 +130,8 @@ int links_cache(struct links *l, const double *kept, const double *worked, const
     double *each = calloc(groups + 1, sizeof *each); /* what a core keeps, first of all of them */
     int *ranks = calloc(groups + 1, sizeof *ranks);
     bool fits = each && ranks;
+    size_t sizes = m->ncached[MACHINE_FILE_COPY];
+    double held = sizes ? m->cached[MACHINE_FILE_COPY][sizes - 1].bytes : 0; /* by the caches of all cores */
     for (int r = 0; fits && r < l->world; r++) {
         each[l->host[r] / m->hosts_on_cores] += kept[r];
         ranks[l->host[r] / m->hosts_on_cores]++;
@@ -136,7 +139,8 @@ int links_cache(struct links *l, const double *kept, const double *worked, const
     for (size_t i = 0; fits && i < groups; i++)
         each[i] /= m->cores ? (double)m->cores : fmax(1, ranks[i]);
     for (int r = 0; fits && r < l->world; r++) {
-        double bytes = fmax(worked[r], each[l->host[r] / m->hosts_on_cores]);
+        double here = each[l->host[r] / m->hosts_on_cores], all = here * (m->cores ? (double)m->cores : 1);
+        double bytes = fmax(worked[r], all > held ? all : here);
         l->much[r] = writes[r] >= LINKS_MUCH;
         find_rates(l, false, bytes, l->rate[r]);
     }
@@ -298,15 +302,16 @@ static double cost(const struct shares *s, const double *rate)
     return sum;
 }
 
-/* One end's own work: `copied` bytes through its core or its device, and `ns` of its core. */
-static void use_rank(struct uses *u, int rank, double copied, struct shares s, double ns)
+/* One end's own work for each byte of a load: `copied` bytes through its core or its device, `parts` parts of tensors,
+ * and `ns` of its core. */
+static void use_rank(struct uses *u, int rank, double copied, double parts, struct shares s, double ns)
 {
     const struct links *l = u->l;
     const double *rate = l->rate[rank];
     if (l->m.inside == MACHINE_FILE_LINK) {
         use(u, LINKS_MEMORY, rank, copied * cost(&s, rate));
     } else {
-        double took = copied * cost(&s, rate) / rate[MACHINE_FILE_COPY];
+        double took = copied * cost(&s, rate) / rate[MACHINE_FILE_COPY] + parts * l->m.part;
         ns += took;
         use(u, LINKS_TURNS, l->turn[rank], took);
     }
@@ -321,15 +326,15 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
     double b = x->bytes > 0 ? x->bytes : 1;
     bool host = l->host[x->from] == l->host[x->to];
     if (x->from == x->to) {
-        use_rank(&u, x->from, x->bytes / b, shares_of(l, x, x->from, (double)x->cast_from),
+        use_rank(&u, x->from, x->bytes / b, x->parts_from / b, shares_of(l, x, x->from, (double)x->cast_from),
                  x->launches_from * l->m.launch / b);
         return u.n;
     }
     double wire = !host && l->m.nic_core > 0 ? 1 / l->m.nic_core : 0;
     double messages = x->messages * (!host && l->m.nic_message > 0 ? l->m.nic_message : l->m.message);
-    use_rank(&u, x->from, x->copied_from / b, shares_of(l, x, x->from, (double)x->cast_from),
+    use_rank(&u, x->from, x->copied_from / b, x->parts_from / b, shares_of(l, x, x->from, (double)x->cast_from),
              wire + (messages + x->launches_from * l->m.launch) / b);
-    use_rank(&u, x->to, x->copied_to / b, shares_of(l, x, x->to, (double)x->cast_to),
+    use_rank(&u, x->to, x->copied_to / b, x->parts_to / b, shares_of(l, x, x->to, (double)x->cast_to),
              wire + (messages + x->launches_to * l->m.launch) / b);
     if (!host && l->m.nic_path > 0) {
         use(&u, LINKS_CORES, l->host[x->from] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);

@@ -50,6 +50,7 @@ struct links_load {
                                          0, and the bytes that it writes */
     double messages;                  /* how many it stands for; 0 for local work */
     float launches_from, launches_to; /* kernels on devices */
+    float parts_from, parts_to;       /* of tensors, which each end copies in memory */
     /* Shares of the copied bytes: in long pieces, in rows, folded (of local work), and cast by each end. */
     float in_long, in_rows, folded, cast_from, cast_to;
 };

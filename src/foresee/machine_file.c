@@ -43,6 +43,7 @@ static const struct key {
     {"spine", RATE, offsetof(struct machine_file, spine)},
     {"spine_latency", TIME, offsetof(struct machine_file, spine_latency)},
     {"message", TIME, offsetof(struct machine_file, message)},
+    {"part", TIME, offsetof(struct machine_file, part)},
     {"launch", TIME, offsetof(struct machine_file, launch)},
 };
 #define KEYS (sizeof keys / sizeof *keys)
@@ -77,7 +78,7 @@ static const struct {
      "inside_host 0\ninside_latency 500 ns\nnics 1\nnic 100 Gbit/s\nnic_crowd 0\nnic_crowd_long 0\nnic_latency 2 "
      "us\nnic_core 0\nnic_path "
      "0\nnic_message 0\nrails 0\n"
-     "hosts_per_rack 0\nspine 0\nspine_latency 0\nmessage 100 ns\nlaunch 0\n"},
+     "hosts_per_rack 0\nspine 0\nspine_latency 0\nmessage 100 ns\npart 0\nlaunch 0\n"},
     {"a100", "hosts of 8 A100: NVSwitch 300 GB/s, a NIC of 200 Gbit/s for each",
      "ranks_per_host 8\ninside link\ncopy 700 GB/s\ncopy_host 0\ninside_rank 300 GB/s\ninside_latency 3 us\nnics 8\n"
      "nic 200 Gbit/s\nnic_latency 5 us\nmessage 1 us\nlaunch 4 us\n"},

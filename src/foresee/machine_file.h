@@ -62,6 +62,7 @@ struct machine_file {
     double spine;           /* what a rack has to all others together, each direction */
     double spine_latency;   /* added to nic_latency */
     double message;         /* a rank's own time for a message, at either end */
+    double part;            /* a rank's own time for each part of a tensor that it copies or folds, in memory */
     double launch;          /* a rank's own time for a kernel: each pack, unpack, copy and fold on a device */
     struct machine_file_cached cached[MACHINE_FILE_WORKS][MACHINE_FILE_CACHED]; /* by size, which grows; those above
                                                                                    are of more bytes */
