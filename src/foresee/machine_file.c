@@ -268,7 +268,7 @@ int machine_file_open(const char *what, struct machine_file *out, struct failure
             return machine_file_parse(what, presets[i].text, out, why);
     FILE *f = fopen(what, "r");
     if (!f)
-        return failure_set(why, CLI_BAD, "'%s' is neither a machine that weft knows (weft sim --machines) nor a file",
+        return failure_set(why, CLI_BAD, "'%s' is neither a machine that weft knows (weft sim --list) nor a file",
                            what);
     static const size_t most = 1 << 16;
     char *text = malloc(most);

@@ -255,6 +255,15 @@ static void times_by_hand(void **state)
     near(time_of("u8[3000000/x] @x3=0..2", "u8[3000000/x] @x3=3..5",
                  "ranks_per_host 6\ncores 2\ncopy 1 GB/s\ncopy_host 0\ninside_latency 0\nmessage 0\n", NULL, 0),
          2000000);
+    /* Three ranks copy 1 MB each, whose memory carries 1.2 GB/s. Those that share a core share its half of that; when
+     * the third one is done they have what their core can do. */
+    near(time_of("u8[3000000/x] @x3", "u8[3000000/x] @x3",
+                 "ranks_per_host 3\ncores 2\ncopy 1 GB/s\ncopy_host 1.2 GB/s\ninside_latency 0\nmessage 0\n", NULL, 0),
+         1e6 / 0.6 + 1e6 * (1.75 / 2));
+    /* A part of each tensor costs as much as it says, on whichever rank copies it. */
+    near(time_of("u8[2000000] @x1=0", "u8[2000000] @x1=0", INSIDE "part 5 us\n", NULL, 0), 1000000 + 5000);
+    near(time_of("u8[2000000] @x1=0", "u8[2000000] @x1=1", INSIDE "cores 1\npart 5 us\n", NULL, 0),
+         1000000 + 1000 + 5000);
     /* Ports of devices: the all-to-all of four ranks, three quarters of a rank's bytes through its port. */
     near(time_of("u8[4000/x,4000] @x4", "u8[4000,4000/x] @x4",
                  "ranks_per_host 4\ninside link\ninside_rank 1 GB/s\ncopy 0\ncopy_host 0\ninside_latency 0\nmessage 0\n"
@@ -302,6 +311,41 @@ static void a_crowd_takes_as_long_as_it_was_measured(void **state)
     x.much = x.small;
     calibrate_crowd(&x, &m);
     near(m.nic_path, 0);
+}
+
+/* What was measured of NICs that a crowd uses comes out again, and few peers lose less: two hosts nothing. */
+static void nics_of_a_crowd_take_as_long_as_they_were_measured(void **state)
+{
+    (void)state;
+    static const struct {
+        int hosts;
+        double bytes; /* from each to each other one */
+        const char *src, *dst;
+    } cases[] = {
+        {8, 65536, "u8[8/x,524288] @x8", "u8[8,524288/x] @x8"},
+        {8, 1 << 20, "u8[8/x,8388608] @x8", "u8[8,8388608/x] @x8"},
+        {4, 65536, "u8[4/x,262144] @x4", "u8[4,262144/x] @x4"},
+        {4, 1 << 20, "u8[4/x,4194304] @x4", "u8[4,4194304/x] @x4"},
+        {2, 65536, "u8[2/x,131072] @x2", "u8[2,131072/x] @x2"},
+    };
+    char text[300];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int peers = cases[i].hosts - 1;
+        double alone = peers * cases[i].bytes, brief = peers * 65536 * 1.5, lengthy = peers * 1048576 * 1.25;
+        struct machine_file m = {.nic = 1};
+        calibrate_nics(cases[i].hosts > 2 ? cases[i].hosts : 8, cases[i].hosts > 2 ? brief : 7 * 65536 * 1.5, lengthy,
+                       &m);
+        snprintf(text, sizeof text,
+                 "ranks_per_host 1\nnic 1 GB/s\nnic_latency 0\nmessage 0\ncopy 1e9 GB/s\ncopy_host 0\nnic_crowd %.17g "
+                 "GB/s\nnic_crowd_long %.17g GB/s\n",
+                 m.nic_crowd, m.nic_crowd_long);
+        double ns = time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30);
+        near(ns, peers == 1 ? alone : cases[i].bytes > 65536 ? lengthy : brief);
+    }
+    /* One host that gives to seven waits for nobody. */
+    near(time_of("u8[8,524288] @x1", "u8[8,524288/x] @x8", text, "direct", 1 << 30),
+         time_of("u8[8,524288] @x1", "u8[8,524288/x] @x8", "ranks_per_host 1\nnic 1 GB/s\nnic_latency 0\nmessage 0\n",
+                 "direct", 1 << 30));
 }
 
 static void nothing_moves_in_no_time(void **state)
@@ -442,6 +486,13 @@ static void what_fits_into_caches_is_copied_at_their_rate(void **state)
         snprintf(text, sizeof text, machine, cases[i].all, cases[i].small, cases[i].large);
         near(time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30), cases[i].ns);
     }
+    /* Eight ranks keep 800 KB each. That is more than all caches hold together: 6.4 MB is on the way from 4 to 8 MB. */
+    double each = 1.0 / 20 + (1.0 / 10 - 1.0 / 20) * log2(6.4 / 4);
+    near(time_of("u8[3200000/x] @x8", "u8[3200000/x] @x8",
+                 "ranks_per_host 8\ncores 8\ncopy 10 GB/s\ncopy_host 0\ninside_latency 0\nmessage 0\n"
+                 "cached 1 MB 40 GB/s 1 TB/s\ncached 4 MB 20 GB/s 1 TB/s\n",
+                 NULL, 0),
+         400000 * each);
 }
 
 /* 20 MB to one other rank: each of the two copies a half, which is much. */
@@ -565,6 +616,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(times_by_hand),
         cmocka_unit_test(an_exchange_takes_as_long_as_it_was_measured),
         cmocka_unit_test(a_crowd_takes_as_long_as_it_was_measured),
+        cmocka_unit_test(nics_of_a_crowd_take_as_long_as_they_were_measured),
         cmocka_unit_test(nothing_moves_in_no_time),
         cmocka_unit_test(symmetric_ranks_are_done_at_the_same_time),
         cmocka_unit_test(windows_cost_little),
