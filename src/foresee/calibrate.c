@@ -345,7 +345,7 @@ static int part_time(double *ns, struct failure *why)
 {
     char src[64], dst[64];
     const int rows = 16, columns = 512;
-    const size_t bytes = (size_t)(rows / 2 * columns);
+    const size_t bytes = (size_t)rows / 2 * (size_t)columns;
     double many = 0, one = 0;
     snprintf(src, sizeof src, "u8[%d/x,%d] @x2", rows, columns);
     snprintf(dst, sizeof dst, "u8[%d,%d/x] @x2", rows, columns);

@@ -24,8 +24,8 @@ struct calibrate_crowd {
     double small, small_own, much, much_own;
 };
 void calibrate_crowd(const struct calibrate_crowd *x, struct machine_file *m);
-/* Sets nic_crowd and nic_crowd_long so that 3 to 8 hosts which all give each other LINKS_CROWD_SHORT, or
- * LINKS_CROWD_LONG, bytes take so many nanoseconds. */
+/* Sets nic_crowd and nic_crowd_long from the nanoseconds in which 3 to 8 hosts all give each other LINKS_CROWD_SHORT
+ * bytes (brief), and LINKS_CROWD_LONG bytes (lengthy). */
 void calibrate_nics(int hosts, double brief, double lengthy, struct machine_file *m);
 #define CALIBRATE_ROUNDS 7
 double calibrate_now(void); /* nanoseconds */

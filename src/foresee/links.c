@@ -56,7 +56,7 @@ static double turns(const struct links *l)
 static void find_rates(const struct links *l, bool host, double kept, double *rate)
 {
     for (int w = 0; w < MACHINE_FILE_WORKS; w++)
-        rate[w] = machine_file_rate(&l->m, w, host, kept);
+        rate[w] = machine_file_rate(&l->m, (enum machine_file_work)w, host, kept);
 }
 
 int links_open(struct links *l, const struct machine_file *m, int world, const int *host, struct failure *why)

@@ -76,9 +76,11 @@ struct links_flow {
 };
 /* From here on NICs carry less if their hosts have several peers (nic_crowd). -1: there is no memory. */
 int links_crowd(struct links *l, const struct links_flow *flows, size_t n);
-#define LINKS_CROWD 8                /* hosts that exchange data, each with all others, for nic_crowd, */
-#define LINKS_CROWD_SHORT (64 << 10) /* each giving each at most so many bytes; or */
-#define LINKS_CROWD_LONG (1 << 20)   /* at least so many, for nic_crowd_long */
+/* Hosts that exchange data, each with all others: of nic_crowd, up to LINKS_CROWD_SHORT bytes from each to each other
+ * one, and of nic_crowd_long, LINKS_CROWD_LONG bytes or more. */
+#define LINKS_CROWD 8
+#define LINKS_CROWD_SHORT (64 << 10)
+#define LINKS_CROWD_LONG (1 << 20)
 /* What one byte of the load takes of each link. Returns how many links there are. */
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out);
 /* Which of these is the core whose flows take turns; -1: none, as between hosts, where NICs share evenly. */

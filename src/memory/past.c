@@ -11,8 +11,8 @@
 #include "memory/raw.h"
 
 #define LINE 64       /* bytes of a cache line */
-#define SIDE 16       /* units that are copied side by side, */
-#define PAIR 128      /* so many bytes of each at a time */
+#define SIDE 16       /* units that are copied side by side */
+#define PAIR 128      /* bytes that are copied of each of them at a time */
 #define PAGE 4096     /* bytes of a unit of a long run */
 #define ENDS 1024     /* bytes of a unit whose ends weigh little */
 #define BLOCK 4096    /* bytes that are cast before they are written */
