@@ -4,9 +4,10 @@
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE] [--one-host]
 
 The machine is measured once: weft sim --calibrate, alone and between played hosts whose links are limited, an exchange of eight bytes
-between two of these, and messages of 64 KiB and of 1 MiB that eight of them all give each other on slow links. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and
-fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that
-is drawn, too; weft sim is told what such a link carries of data.
+between two of these, and messages of 64 KiB and of 1 MiB that eight of them all give each other on slow links. Then cases are drawn by
+the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and fan-outs, a quarter of
+them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim
+is told what such a link carries of data.
 
 All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
 run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
@@ -110,10 +111,12 @@ def calibrate(options, folder):
     machine["nic_latency"] = "%.0f ns" % max(0, best(small) - 2 * message)  # a rank sends one message, and gets one
     for key, size, runs in (("nic_crowd", 1 << 16, 15), ("nic_crowd_long", 1 << 20, 5)):
         shape = (CROWD, CROWD * size, CROWD)
-        crowd = dict(hosts=CROWD, ranks=CROWD, mbit=SLOW, table=["t: u8[%d/x,%d] @x%d -> u8[%d,%d/x] @x%d" % (2 * shape)])
+        pair = "t: u8[%d/x,%d] @x%d -> u8[%d,%d/x] @x%d" % (2 * shape)
+        crowd = dict(hosts=CROWD, ranks=CROWD, mbit=SLOW, table=[pair])
         slow = machine_for({k: x for k, x in machine.items() if k not in CROWDED}, crowd)
         took = statistics.median(measure(options, folder, crowd, slow, runs))
-        machine[key] = "%.3f" % min(1, foresee(options, folder, crowd, slow)["time_ns"] / took)  # a share of nic, which cases differ in
+        # A share of nic, which cases differ in.
+        machine[key] = "%.3f" % min(1, foresee(options, folder, crowd, slow)["time_ns"] / took)
     return machine
 
 
