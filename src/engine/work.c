@@ -8,14 +8,14 @@
 void work_bytes(const struct exec_move *m, char *dst, const char *src, size_t bytes)
 {
     if (m->nontemporal)
-        memory_copy_nontemporal(dst, src, bytes);
+        memory_past_copy(dst, src, bytes);
     else
         memcpy(dst, src, bytes);
 }
 
 void work_tile(const struct exec_move *m, const struct memory_tile *t, char *dst, const char *src)
 {
-    if (!m->nontemporal || !memory_copy_past(t, dst, m->to, src, m->from))
+    if (!m->nontemporal || !memory_past_tile(t, dst, m->to, src, m->from))
         memory_copy(t, dst, m->to, src, m->from);
 }
 
@@ -24,7 +24,7 @@ void work_move(const struct exec_move *m, char *dst, const char *src)
     if (m->tile)
         work_tile(m, m->tile, dst, src);
     else if (m->nontemporal)
-        memory_copy_nontemporal(dst, src, (size_t)m->bytes);
+        memory_past_copy(dst, src, (size_t)m->bytes);
     else
         eager_copy(dst, src, m->bytes);
 }

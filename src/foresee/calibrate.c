@@ -17,8 +17,10 @@
 #include "foresee/links.h"
 #include "memory/memory.h"
 
-#define PIECE ((size_t)256 << 10)       /* bytes that are copied at once, as the engine does */
-#define COPIES 25                       /* rounds of copies, folds and casts */
+#define PIECE ((size_t)256 << 10) /* bytes that are copied at once, as the engine does */
+#define COPIES 25                 /* rounds of copies, folds and casts; */
+#define FEWER 9                   /* of this size or more: */
+#define MANY_BYTES ((size_t)16 << 20)
 #define MEMORY ((size_t)256 << 20)      /* bytes that are read and written, or BEYOND times the last cache: */
 #define BEYOND 4                        /* more than caches hold */
 #define LEAST_MEMORY ((size_t)32 << 20) /* of a core, if there are many */
@@ -56,7 +58,7 @@ struct copier {
 };
 
 struct copying {
-    int n;
+    int n, rounds;
     size_t bytes, room; /* room: of each thread's memory */
     enum machine_file_work work;
     char *memory;
@@ -71,7 +73,7 @@ static void copy_rows_of(const struct copier *c)
     const int64_t half = (int64_t)c->all->bytes / 2, n = c->all->n, apart = n > 1 ? n : 2;
     const struct memory_tile t = {.loops = 2, .n = {half / ROW, ROW}, .stride = {{ROW, 1}, {apart * ROW, 1}}};
     char *src = c->all->memory + c->number * ROW, *dst = c->all->memory + apart * half + c->number * half;
-    if (half < LINKS_MUCH || !memory_copy_past(&t, dst, WEFT_U8, src, WEFT_U8))
+    if (half < LINKS_MUCH || !memory_past_tile(&t, dst, WEFT_U8, src, WEFT_U8))
         memory_copy(&t, dst, WEFT_U8, src, WEFT_U8);
 }
 
@@ -99,7 +101,7 @@ static void work_once(const struct copier *c)
 {
     const size_t half = c->all->bytes / 2, part = c->all->bytes / (FOLDED + 1) / sizeof(float), n = half / 6 * 2;
     switch (c->all->work) {
-    case MACHINE_FILE_LONG: memory_copy_nontemporal(c->memory + half, c->memory, half); break;
+    case MACHINE_FILE_LONG: memory_past_copy(c->memory + half, c->memory, half); break;
     case MACHINE_FILE_ROWS: copy_rows_of(c); break;
     case MACHINE_FILE_CAST: memory_cast(c->memory + 4 * n, WEFT_BF16, c->memory, WEFT_F32, n); break;
     case MACHINE_FILE_FOLD: fold_parts((float *)c->memory, part); break;
@@ -118,7 +120,7 @@ static void *copy_rounds(void *arg)
     if (go < 0)
         return NULL;
     memset(c->memory, 1, c->all->room);
-    for (int r = 0; r < COPIES; r++) {
+    for (int r = 0; r < c->all->rounds; r++) {
         gate(c->all, r + 1);
         double t = calibrate_now();
         work_once(c);
@@ -139,17 +141,15 @@ static int compare(const void *a, const void *b)
 }
 
 /* The rate at which n threads work together if each reads and writes `bytes` bytes, in bytes a nanosecond. */
-static int work_rate(enum machine_file_work work, size_t n, size_t bytes, double *rate, struct failure *why)
+static int work_rate(char *memory, enum machine_file_work work, size_t n, size_t bytes, double *rate,
+                     struct failure *why)
 {
     struct copier c[MOST_CORES] = {0};
     pthread_t thread[MOST_CORES];
     atomic_int go = 0, there = 0;
     const size_t room = work == MACHINE_FILE_ROWS ? bytes / 2 * 3 : bytes;
-    size_t size = room * n; /* of shared memory, as ranks of a host have: it may have smaller pages */
-    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return no_memory(why);
-    const struct copying all = {(int)n, bytes, room, work, memory, &there, &go};
+    const int rounds = bytes < MANY_BYTES ? COPIES : FEWER;
+    const struct copying all = {(int)n, rounds, bytes, room, work, memory, &there, &go};
     size_t started = 1;
     for (size_t i = 0; i < n; i++)
         c[i] = (struct copier){.all = &all, .number = (int)i, .memory = memory + room * i};
@@ -159,12 +159,11 @@ static int work_rate(enum machine_file_work work, size_t n, size_t bytes, double
     copy_rounds(&c[0]);
     for (size_t i = 1; i < started; i++)
         pthread_join(thread[i], NULL);
-    for (int r = 0; r < COPIES; r++) /* a round lasts until the last one is done */
+    for (int r = 0; r < rounds; r++) /* a round lasts until the last one is done */
         for (size_t i = 1; i < started; i++)
             c[0].took[r] = fmax(c[0].took[r], c[i].took[r]);
-    qsort(c[0].took, COPIES, sizeof *c[0].took, compare);
-    *rate = (double)bytes / 2 * (double)n / c[0].took[COPIES / 4];
-    munmap(memory, size);
+    qsort(c[0].took, (size_t)rounds, sizeof *c[0].took, compare);
+    *rate = (double)bytes / 2 * (double)n / c[0].took[rounds / 4];
     return started == n && *rate > 0 ? CLI_OK : no_memory(why);
 }
 
@@ -214,24 +213,29 @@ static void order_rates(double *rate[], size_t n)
             *rate[i] = *rate[first[k]];
 }
 
+/* The largest size for which caches are measured. */
+static size_t most_cached(void)
+{
+    return last_cache() > COARSE ? last_cache() : COARSE;
+}
+
 /* How one core, and all of them, do what caches hold, and what they do not. */
-static int rates_of(struct machine_file *m, enum machine_file_work work, double *rank, double *host,
+static int rates_of(char *memory, struct machine_file *m, enum machine_file_work work, double *rank, double *host,
                     struct failure *why)
 {
-    const size_t cores = (size_t)m->cores;
-    const size_t most = last_cache() > COARSE ? last_cache() : COARSE;
-    int code = work_rate(work, 1, memory_each(1), rank, why);
+    const size_t cores = (size_t)m->cores, most = most_cached();
+    int code = work_rate(memory, work, 1, memory_each(1), rank, why);
     if (!code)
-        code = work_rate(work, cores, memory_each(cores), host, why);
+        code = work_rate(memory, work, cores, memory_each(cores), host, why);
     for (size_t bytes = CACHED; bytes <= most && m->ncached[work] < MACHINE_FILE_CACHED && !code;
          bytes = next_size(bytes)) {
         if (work == MACHINE_FILE_LONG && bytes / 2 < LINKS_MUCH)
             continue;
         struct machine_file_cached *x = &m->cached[work][m->ncached[work]++];
         *x = (struct machine_file_cached){.bytes = (double)bytes, .host = *host};
-        code = work_rate(work, 1, bytes, &x->rank, why);
+        code = work_rate(memory, work, 1, bytes, &x->rank, why);
         if (!code && bytes * cores <= MOST_HOST)
-            code = work_rate(work, cores, bytes, &x->host, why);
+            code = work_rate(memory, work, cores, bytes, &x->host, why);
     }
     double *ranks[MACHINE_FILE_CACHED], *hosts[MACHINE_FILE_CACHED];
     for (size_t i = 0; i < m->ncached[work]; i++) {
@@ -358,6 +362,29 @@ static int part_time(double *ns, struct failure *why)
     return code;
 }
 
+/* In shared memory, as ranks of a host have: it may have smaller pages than other memory. */
+static int all_rates(struct machine_file *m, struct failure *why)
+{
+    const size_t cores = (size_t)m->cores, each = memory_each(cores) * cores;
+    const size_t cached = most_cached() * cores < MOST_HOST ? most_cached() * cores : MOST_HOST;
+    size_t most = memory_each(1) > each ? memory_each(1) : each;
+    most = (most > cached ? most : cached) / 2 * 3; /* rows need more */
+    char *memory = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return no_memory(why);
+    int code = rates_of(memory, m, MACHINE_FILE_COPY, &m->copy, &m->copy_host, why);
+    if (!code)
+        code = rates_of(memory, m, MACHINE_FILE_LONG, &m->copy_long, &m->copy_long_host, why);
+    if (!code)
+        code = rates_of(memory, m, MACHINE_FILE_ROWS, &m->copy_rows, &m->copy_rows_host, why);
+    if (!code)
+        code = rates_of(memory, m, MACHINE_FILE_FOLD, &m->fold, &m->fold_host, why);
+    if (!code)
+        code = rates_of(memory, m, MACHINE_FILE_CAST, &m->cast, &m->cast_host, why);
+    munmap(memory, most);
+    return code;
+}
+
 int calibrate_measure(struct machine_file *m, struct failure *why)
 {
     double both = 0;
@@ -365,17 +392,9 @@ int calibrate_measure(struct machine_file *m, struct failure *why)
     m->ranks_per_host = 0;
     m->cores = cores_here();
     if (!code)
-        code = rates_of(m, MACHINE_FILE_COPY, &m->copy, &m->copy_host, why);
+        code = all_rates(m, why);
     if (!code)
-        code = rates_of(m, MACHINE_FILE_LONG, &m->copy_long, &m->copy_long_host, why);
-    if (!code)
-        code = rates_of(m, MACHINE_FILE_ROWS, &m->copy_rows, &m->copy_rows_host, why);
-    if (!code)
-        code = rates_of(m, MACHINE_FILE_FOLD, &m->fold, &m->fold_host, why);
-    if (!code)
-        code = rates_of(m, MACHINE_FILE_CAST, &m->cast, &m->cast_host, why);
-    if (!code)
-        code = talk_time(1, RUNS, 16, "u8[16/x] @x2", "u8[16] @x2", &both, why); /* rank 0 and 1 give 8 bytes */
+        code = talk_time(1, RUNS, 16, "u8[16/x] @x2", "u8[16] @x2", &both, why); /* each gives the other 8 bytes */
     if (!code)
         calibrate_exchange(both, m);
     if (!code)

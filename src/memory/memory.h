@@ -42,9 +42,9 @@ void memory_copy_out(void *dst, int64_t dstep, const void *src, int64_t sstep, i
 /* memcpy with nontemporal stores, for bytes that are not read again soon. They bypass the caches on processors that
  * would otherwise read each line before they write it. Stores after this call are seen after the stores of this call.
  */
-void memory_copy_nontemporal(void *dst, const void *src, size_t bytes);
+void memory_past_copy(void *dst, const void *src, size_t bytes);
 /* memory_copy with such stores. False: it has done nothing, since memory_copy is as fast. */
-bool memory_copy_past(const struct memory_tile *t, void *dst, int to, const void *src, int from);
+bool memory_past_tile(const struct memory_tile *t, void *dst, int to, const void *src, int from);
 
 /* memory_copy for n elements that are contiguous on both sides. */
 void memory_cast(void *dst, int to, const void *src, int from, size_t n);

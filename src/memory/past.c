@@ -137,7 +137,7 @@ void past_units(void *dst, int64_t dstep, const void *src, int64_t sstep, int64_
 
 /* As units that follow each other: the hardware's prefetch begins anew with each page, of which several are read side
  * by side. */
-void memory_copy_nontemporal(void *dst, const void *src, size_t bytes)
+void memory_past_copy(void *dst, const void *src, size_t bytes)
 {
     unsigned char *to = dst;
     const unsigned char *from = src;
@@ -204,7 +204,7 @@ static void walk(const struct memory_tile *t, int loops, unsigned char *dst, int
     }
 }
 
-bool memory_copy_past(const struct memory_tile *t, void *dst, int to, const void *src, int from)
+bool memory_past_tile(const struct memory_tile *t, void *dst, int to, const void *src, int from)
 {
     const int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from);
     const bool casts = to != from && !cast_is_move(to, from);
@@ -225,6 +225,6 @@ bool memory_copy_past(const struct memory_tile *t, void *dst, int to, const void
     else if (casts)
         cast_past(dst, to, src, from, (size_t)piece);
     else
-        memory_copy_nontemporal(dst, src, (size_t)(piece * dsize));
+        memory_past_copy(dst, src, (size_t)(piece * dsize));
     return true;
 }

@@ -84,7 +84,7 @@ static void units_with_gaps_match_memcpy(void **state)
 }
 
 /* Moves and casts of tiles whose rows begin anywhere, are whole lines or not, and lie apart on either side, in one or
- * two loops. What memory_copy_past leaves out is not written. Each kind of row that it does not leave out occurs. */
+ * two loops. What memory_past_tile leaves out is not written. Each kind of row that it does not leave out occurs. */
 static void tiles_past_the_caches_match_copies(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void tiles_past_the_caches_match_copies(void **state)
             continue;
         memset(dst, 0x5a, ROOM);
         memset(want, 0x5a, ROOM);
-        const bool done = memory_copy_past(&t, dst + first[0], to, src + first[1], from);
+        const bool done = memory_past_tile(&t, dst + first[0], to, src + first[1], from);
         assert_true(past_many() || !done);
         if (done) {
             memory_copy(&t, want + first[0], to, src + first[1], from);
@@ -145,7 +145,7 @@ static void nontemporal_copies_match_memcpy(void **state)
             src[i] = (unsigned char)ref_random(&seed);
             dst[i] = want[i] = (unsigned char)i;
         }
-        memory_copy_nontemporal(dst + to, src + from, (size_t)n);
+        memory_past_copy(dst + to, src + from, (size_t)n);
         memcpy(want + to, src + from, (size_t)n);
         assert_memory_equal(dst, want, ROOM);
     }

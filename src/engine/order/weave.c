@@ -771,7 +771,7 @@ static bool past_casts(const struct weave_lane *lanes, uint32_t n, int64_t rows)
         for (uint32_t i = 0; i < n; i++) {
             const struct weave_lane *l = &lanes[i];
             l->rows->inner.n[0] = min64(several, rows - r);
-            if (!memory_copy_past(&l->rows->inner, l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from))
+            if (!memory_past_tile(&l->rows->inner, l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from))
                 return false;
         }
     return true;
