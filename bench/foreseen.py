@@ -9,9 +9,10 @@ the seed and the number of cores alone, whatever else was measured: reshards, co
 them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim
 is told what such a link carries of data.
 
-All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
-run that a quarter of them does not exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the
-same kind takes its place, before either is compared. It needs the right to make network namespaces, and a machine that does little else.
+All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs, and
+in two more when all cases have been measured, since neighbours of a virtual machine come and go; the run that a quarter of them does not
+exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the same kind takes its place, before
+either is compared. It needs the right to make network namespaces, and a machine that does little else.
 
 --json FILE keeps the machine and each case as soon as it is done. Another call with the same file, seed and build goes on behind them, on
 the machine as it was measured then: 40 cases can be measured in several turns. The file of another build is refused. With --one-host all
@@ -32,6 +33,7 @@ import time
 
 KINDS = ["reshard", "collective", "halo", "many", "fan-out"]
 REPEATS = 5
+LATER = 2  # further ones, when all cases have been measured
 SPREAD = 0.10
 MEASURED_S = 0.15  # that a repeat lasts, but for at least 5 runs and at most 40
 # Of an Ethernet frame of 1514 bytes, TCP with time stamps leaves this to the data.
@@ -265,11 +267,11 @@ def drawn(seed, number, cores, foreseen_on, one_host=False):
     raise Failed("no %s of a fitting size was found" % kind)
 
 
-def repeats_of(options, folder, case, machine):
-    """The times of the repeats. They are runs of one job, in a row."""
+def repeats_of(options, folder, case, machine, n):
+    """The times of n repeats. They are runs of one job, in a row."""
     runs = max(5, min(40, int(MEASURED_S / (case["foreseen"]["time_ns"] / 1e9))))
-    took = measure(options, folder, case, machine_for(machine, case), runs * REPEATS)
-    return [sorted(took[i * runs:(i + 1) * runs])[runs // 4] for i in range(REPEATS)]
+    took = measure(options, folder, case, machine_for(machine, case), runs * n)
+    return [sorted(took[i * runs:(i + 1) * runs])[runs // 4] for i in range(n)]
 
 
 def keep(options, kept):
@@ -308,42 +310,69 @@ def begin(options, folder):
     return kept
 
 
-def one_case(options, folder, kept, case):
-    """Measures a case and keeps it. False: its repeats differ, and the next one takes its place."""
-    case["foreseen"] = foresee(options, folder, case, kept["machine"])
-    repeats = repeats_of(options, folder, case, kept["machine"])
-    spread = max(repeats) / min(repeats) - 1
+def agree(kept, case):
+    """Do the repeats agree? Otherwise the case is replaced."""
+    spread = max(case["repeats_ns"]) / min(case["repeats_ns"]) - 1
     if spread > SPREAD:
         kept["replaced"].append(case["name"])
         print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
         return False
-    case["repeats_ns"], case["measured_ns"] = repeats, statistics.median(repeats)
+    case["measured_ns"] = statistics.median(case["repeats_ns"])
     case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
-    kept["cases"].append(case)
     print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
         case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
         case["foreseen"]["algorithm"]), flush=True)
     return True
 
 
+def find_case(options, folder, kept, place, tried, end):
+    """The first case of a place, behind those that were tried, whose repeats agree; None: the time is over."""
+    cores = max(1, int(kept["machine"]["cores"]))
+    candidates = drawn(options.seed, place, cores, lambda case: foresee(options, folder, case, tried_on(case, cores)), options.one_host)
+    for number, case in enumerate(candidates, 1):
+        if number <= tried:
+            continue
+        if time.time() >= end:
+            return None
+        kept["tried"] = number
+        case["foreseen"] = foresee(options, folder, case, kept["machine"])
+        case.update(tried=number, repeats_ns=repeats_of(options, folder, case, kept["machine"], REPEATS))
+        if agree(kept, case):
+            return case
+        keep(options, kept)
+
+
+def measure_again(options, folder, kept, place, end):
+    """False: the time is over."""
+    case = kept["cases"][place]
+    if time.time() >= end:
+        return False
+    case["repeats_ns"] += repeats_of(options, folder, case, kept["machine"], LATER)
+    if not agree(kept, case):
+        case = find_case(options, folder, kept, place, case["tried"], end)
+        if not case:
+            return False
+        kept["cases"][place] = case
+    case["again"], kept["tried"] = True, 0
+    keep(options, kept)
+    return True
+
+
 def compare(options, folder):
     end, kept = time.time() + options.limit_seconds, begin(options, folder)
-    cores = max(1, int(kept["machine"]["cores"]))
     print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
-    while len(kept["cases"]) < options.cases and time.time() < end:
-        candidates = drawn(options.seed, len(kept["cases"]), cores, lambda case: foresee(options, folder, case, tried_on(case, cores)),
-                           options.one_host)
-        for _ in range(kept["tried"]):  # by the call before
-            next(candidates)
-        for case in candidates:
-            kept["tried"] += 1
-            if one_case(options, folder, kept, case):
-                kept["tried"] = 0
-                break
-            keep(options, kept)
-            if time.time() >= end:
-                break
+    while len(kept["cases"]) < options.cases:
+        case = find_case(options, folder, kept, len(kept["cases"]), kept["tried"], end)
+        if not case:
+            break
+        kept["cases"].append(case)
+        kept["tried"] = 0
         keep(options, kept)
+    if len(kept["cases"]) >= options.cases:
+        print("# the same again, %d repeats more:" % LATER, flush=True)
+    for place, case in enumerate(kept["cases"]):
+        if len(kept["cases"]) < options.cases or not (case.get("again") or measure_again(options, folder, kept, place, end)):
+            break
     return kept
 
 
