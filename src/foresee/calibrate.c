@@ -18,8 +18,8 @@
 #include "memory/memory.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes that are copied at once, as the engine does */
-#define COPIES 25                 /* rounds of copies, folds and casts; */
-#define FEWER 9                   /* of this size or more: */
+#define COPIES 25                 /* rounds of copies, folds and casts */
+#define FEWER 9                   /* the same of MANY_BYTES or more */
 #define MANY_BYTES ((size_t)16 << 20)
 #define MEMORY ((size_t)256 << 20)      /* bytes that are read and written, or BEYOND times the last cache: */
 #define BEYOND 4                        /* more than caches hold */
