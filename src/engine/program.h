@@ -45,7 +45,7 @@ struct exec_move {
     int64_t offset;
     const struct memory_tile *tile; /* NULL: bytes in one piece, no cast */
     int64_t bytes;                  /* that are written */
-    struct weave_rows *rows;        /* how order/weave.c cuts it */
+    struct lane_rows *rows;         /* how order/weave.c cuts it */
     uint8_t to, from;
     uint8_t via;      /* on a device: the dtype between the two; 0: none */
     bool nontemporal; /* with stores that bypass the caches: mark_nontemporal in fill.c */

@@ -21,36 +21,14 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "engine/channel.h"
+#include "engine/order/lane.h"
 #include "engine/proof.h"
 #include "engine/shape.h"
 #include "engine/work.h"
 #include "memory/line.h"
-#include "memory/past.h"
-#include "memory/pick.h"
-#include "memory/raw.h"
 
-#define TURN (32 << 10) /* bytes of all streams together in a turn */
-#define PASS (8 << 20)  /* bytes of a pass: half a millisecond */
-#define CHUNK 4096      /* bytes: a dense move is cut at multiples of it */
-#define ROW 8192        /* bytes of a row: longer ones are cut if there is a loop to cut */
-#define LINE 64         /* bytes of a cache line */
-#define FAR 512         /* bytes between two rows in src beyond which they are prefetched */
-#define RUN 64          /* bytes in one piece that are worth a turn */
-#define SPARSE 4        /* times the bytes that a turn writes, which may lie between two rows */
-#define CAST_ROWS 2048  /* bytes of rows for which a call of the cast kernel pays */
-#define CAST_RUN 128    /* bytes of a row in one piece for which it pays */
-#define LANES 16        /* whose rows are picked together */
-#define SIDE 16         /* rows that past_units copies side by side */
-#define JOINED 16384    /* bytes of rows that are gathered before they are cast */
-
-/* A tile as n rows of `bytes` bytes: loops 0 to `cut` are walked here, and `inner` is copied by the kernel. */
-struct weave_rows {
-    struct memory_tile inner;
-    int cut;
-    bool plain; /* a row is one piece on both sides, or one element, and is not cast */
-    bool casts; /* a row is one piece on both sides, and is cast */
-    int64_t n, bytes;
-};
+#define PASS (8 << 20) /* bytes of a pass: half a millisecond */
+#define SPARSE 4       /* times the bytes that a turn writes, which may lie between two rows */
 
 /* The copies of one channel, or local copies. */
 struct weave_stream {
@@ -67,21 +45,9 @@ struct weave_stream {
     int64_t row;    /* the row of that move */
 };
 
-/* The position of a stream that goes row by row with the others. */
-struct weave_lane {
-    char *dst;
-    const char *src;
-    int64_t dstep, sstep, bytes; /* bytes of a row */
-    struct weave_stream *stream;
-    struct weave_rows *rows;
-    const struct memory_line *line;
-    int64_t left; /* rows that are not copied yet */
-    uint8_t to, from;
-};
-
 struct weave {
     struct weave_stream *streams;
-    struct weave_lane *lanes;
+    struct lane *lanes;
     /* One for each move of the program; it has no rows unless the move is plain rows in one loop. Lines are small: with
      * many tensors, the descriptions of their moves are as large as the tensors. */
     struct memory_line *lines;
@@ -112,8 +78,8 @@ static bool same_rows(const struct exec_move *a, const struct exec_move *b)
     return a->tile == b->tile && a->bytes == b->bytes && a->to == b->to && a->from == b->from;
 }
 
-/* Cuts a move into rows, which are the turns of its outer loops. It cuts as many loops as make a row at most ROW bytes,
- * and all but the last if rows are then one piece. */
+/* Cuts a move into rows, which are the turns of its outer loops. It cuts as many loops as make a row at most LANE_ROW
+ * bytes, and all but the last if rows are then one piece. */
 static int cut(struct program *p, struct exec_move *m, struct seen *seen)
 {
     const struct exec_move **like = &seen->moves[hash_u64((uintptr_t)m->tile, (uint64_t)m->bytes) % SEEN];
@@ -122,7 +88,7 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
         return 0;
     }
     *like = m;
-    struct weave_rows *r = m->rows = program_take(p, 1, sizeof *r);
+    struct lane_rows *r = m->rows = program_take(p, 1, sizeof *r);
     const struct memory_tile *t = m->tile;
     if (!r)
         return error_nomem();
@@ -131,8 +97,8 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
     if (!t || !t->loops)
         return 0;
     bool fine = t->loops > 1 && m->to == m->from && is_span(m, t->loops - 1) &&
-                t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= RUN;
-    for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > ROW)); i++) {
+                t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= LANE_RUN;
+    for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > LANE_ROW)); i++) {
         r->cut = i;
         r->n *= t->n[i];
         r->bytes /= t->n[i];
@@ -151,7 +117,7 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
 
 static struct memory_line line_of(const struct exec_move *m)
 {
-    const struct weave_rows *r = m->rows;
+    const struct lane_rows *r = m->rows;
     if (!m->tile || !r->plain || r->cut || r->n > UINT32_MAX || r->bytes > UINT32_MAX)
         return (struct memory_line){.n = 0};
     return (struct memory_line){(uintptr_t)m->dst,     (uintptr_t)m->src, m->tile->stride[0][0],
@@ -321,7 +287,7 @@ int weave_make(weft_exec *x, struct program *p)
         return error_nomem();
     for (uint32_t i = 0; i < w->n; i++)
         all += w->streams[i].quantum;
-    int64_t turns = all / TURN + 1;
+    int64_t turns = all / LANE_TURN + 1;
     for (uint32_t i = 0; i < w->n; i++)
         w->streams[i].quantum = w->streams[i].quantum / turns + 1;
     return 0;
@@ -406,10 +372,10 @@ static int64_t place_row(const struct exec_move *m, int64_t row, int64_t *to, in
  * 0 at the end. */
 static int64_t move_rows(const struct exec_move *m, int64_t *row, int64_t bytes)
 {
-    struct weave_rows *r = m->rows;
+    struct lane_rows *r = m->rows;
     int64_t to, from;
     if (!m->tile) {
-        int64_t n = min64((bytes + CHUNK - 1) / CHUNK * CHUNK, m->bytes - *row);
+        int64_t n = min64((bytes + LANE_CHUNK - 1) / LANE_CHUNK * LANE_CHUNK, m->bytes - *row);
         work_bytes(m, m->dst + *row, m->src + *row, (size_t)n);
         *row = *row + n == m->bytes ? 0 : *row + n;
         return n;
@@ -484,18 +450,9 @@ static const struct exec_move *move_at(const weft_exec *x, const struct weave_st
 }
 
 /* Do two lanes walk through memory in step, row by row? */
-static bool in_step(const struct weave_lane *a, const struct weave_lane *b)
+static bool in_step(const struct lane *a, const struct lane *b)
 {
     return a->bytes == b->bytes || a->sstep == b->sstep || a->dstep == b->dstep;
-}
-
-/* Bytes of a row in all lanes together. */
-static int64_t across(const struct weave_lane *lanes, uint32_t n)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++)
-        bytes += lanes[i].bytes;
-    return bytes;
 }
 
 /* Fills the lanes. Returns how many rows all of them have left; 0: they do not go in step. */
@@ -512,285 +469,23 @@ static int64_t line_up(weft_exec *x, uint32_t *n)
         if (!m)
             return 0;
         int64_t to, from, left = place_row(m, s->row, &to, &from);
-        struct weave_lane *lane = &w->lanes[(*n)++], *first = w->lanes;
-        *lane = (struct weave_lane){.stream = s,
-                                    .rows = m->rows,
-                                    .dst = m->dst + to,
-                                    .src = m->src + from,
-                                    .dstep = m->tile->stride[0][m->rows->cut],
-                                    .sstep = m->tile->stride[1][m->rows->cut],
-                                    .bytes = m->rows->bytes,
-                                    .to = m->to,
-                                    .from = m->from};
+        struct lane *lane = &w->lanes[(*n)++], *first = w->lanes;
+        *lane = (struct lane){.stream = s,
+                              .pushes = s->kind == PLAN_SEND,
+                              .rows = m->rows,
+                              .dst = m->dst + to,
+                              .src = m->src + from,
+                              .dstep = m->tile->stride[0][m->rows->cut],
+                              .sstep = m->tile->stride[1][m->rows->cut],
+                              .bytes = m->rows->bytes,
+                              .to = m->to,
+                              .from = m->from};
         if (!in_step(lane, first) || lane->rows->plain != first->rows->plain ||
             lane->rows->casts != first->rows->casts || lane->to != first->to || lane->from != first->from)
             return 0;
         rows = min64(rows, left);
     }
     return *n ? rows : 0;
-}
-
-/* A row of whole vectors and `tail` bytes, written in the order of addresses. */
-RAW_INLINE void one_row(char *to, const char *from, int64_t bytes, const size_t tail)
-{
-    int64_t at = 0;
-    for (; at + 16 <= bytes; at += 16)
-        memory_copy_ascending(to + at, from + at, 16);
-    memory_copy_ascending(to + at, from + at, tail);
-}
-
-/* Rows of all lanes, which have one length and the same steps, `turns` rows of a lane at a time. If these are more than
- * one, they are whole cache lines of dst: a core that writes to several places in turn must otherwise fetch each line
- * first. Each lane then begins with rows up to the beginning of a line. */
-RAW_INLINE void rows_of(struct weave_lane *lanes, uint32_t n, int64_t rows, int64_t bytes, const size_t tail,
-                        int64_t turns)
-{
-    const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep;
-    int64_t r = 0;
-    for (uint32_t i = 0; i < n && turns > 1; i++)
-        for (lanes[i].left = rows; lanes[i].left > 0 && lanes[i].left > rows - turns && (uintptr_t)lanes[i].dst % LINE;
-             lanes[i].left--) {
-            one_row(lanes[i].dst, lanes[i].src, bytes, tail);
-            lanes[i].dst += dstep;
-            lanes[i].src += sstep;
-        }
-    for (; r + (turns > 1 ? 2 * turns : 1) <= rows; r += turns)
-        for (uint32_t i = 0; i < n; i++) {
-            char *to = lanes[i].dst + r * dstep;
-            const char *from = lanes[i].src + r * sstep;
-            RAW_UNROLL for (int64_t k = 0; k < turns; k++) one_row(to + k * dstep, from + k * sstep, bytes, tail);
-        }
-    for (uint32_t i = 0; i < n && turns > 1; i++)
-        for (int64_t k = r; k < lanes[i].left; k++)
-            one_row(lanes[i].dst + k * dstep, lanes[i].src + k * sstep, bytes, tail);
-}
-
-/* A loop for each length that is a multiple of 4, and one for all other lengths that have the same tail. */
-#define TURNS(bytes) ((bytes) < LINE ? LINE / ((bytes) & -(bytes)) : 1)
-#define ROWS_OF(bytes)                                                          \
-    case bytes:                                                                 \
-        if (dstep == (bytes))                                                   \
-            rows_of(lanes, n, rows, bytes, (size_t)(bytes) % 16, TURNS(bytes)); \
-        else                                                                    \
-            rows_of(lanes, n, rows, bytes, (size_t)(bytes) % 16, 1);            \
-        return true;
-#define ROWS_TAIL(tail)                                                          \
-    case tail:                                                                   \
-        rows_of(lanes, n, rows, bytes, tail, dstep == bytes ? TURNS(bytes) : 1); \
-        break;
-#define FOUR(X, from, step) X((from)) X((from) + (step)) X((from) + 2 * (step)) X((from) + 3 * (step))
-
-/* Rows that follow each other in dst without gaps, lane by lane, are picked. Returns how many rows these were. */
-static int64_t pick_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    struct pick_piece pieces[LANES];
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < n; i++, bytes += pieces[i - 1].bytes) {
-        if (n > LANES || lanes[i].dstep != lanes[0].dstep || lanes[i].dst != lanes[0].dst + bytes)
-            return 0;
-        pieces[i] = (struct pick_piece){(const unsigned char *)lanes[i].src, lanes[i].sstep, lanes[i].bytes};
-    }
-    return bytes == lanes[0].dstep ? pick_turns((unsigned char *)lanes[0].dst, bytes, pieces, (int)n, rows) : 0;
-}
-
-/* Rows that are shorter than a line, for which a call each would cost more than the copy. */
-static void short_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    int64_t step = max64(lanes[0].dstep, lanes[0].sstep), several = TURN / (step > 0 ? step : CHUNK) + 1;
-    for (int64_t r = pick_rows(lanes, n, rows); r < rows; r += several)
-        for (uint32_t i = 0; i < n; i++)
-            memory_copy_units(lanes[i].dst + r * lanes[i].dstep, lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
-                              lanes[i].sstep, min64(several, rows - r), (size_t)lanes[i].bytes);
-}
-
-/* Rows of one length, at the same steps in all lanes. False: they are not, or there is a better order. */
-static bool equal_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    const int64_t dstep = lanes[0].dstep, sstep = lanes[0].sstep, bytes = lanes[0].bytes;
-    for (uint32_t i = 1; i < n; i++)
-        if (lanes[i].bytes != bytes || lanes[i].dstep != dstep || lanes[i].sstep != sstep)
-            return false;
-    switch (bytes) {
-        FOUR(ROWS_OF, 12, 4)
-        FOUR(ROWS_OF, 28, 4)
-        FOUR(ROWS_OF, 44, 4)
-        ROWS_OF(60)
-        ROWS_OF(64)
-        ROWS_OF(128)
-    default: break;
-    }
-    if (bytes < 16 || bytes > LINE)
-        return false;
-    switch (bytes % 16) {
-        FOUR(ROWS_TAIL, 1, 4)
-        FOUR(ROWS_TAIL, 2, 4)
-        FOUR(ROWS_TAIL, 3, 4)
-    default: break;
-    }
-    return true;
-}
-
-/* Lanes of pushes read one array from end to end. Pulls read a row here and a row there, which the hardware does not
- * foresee. */
-static bool reads_far(const struct weave_lane *lanes, uint32_t n)
-{
-    bool far = true;
-    for (uint32_t i = 0; i < n; i++)
-        far &= lanes[i].stream->kind != PLAN_SEND && lanes[i].sstep - lanes[i].bytes >= FAR;
-    return far;
-}
-
-/* Lanes that write parts of the same rows do it in the order of addresses, so that whole lines are written. */
-static void in_order(struct weave_lane *lanes, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++)
-        for (uint32_t k = i; k && (uintptr_t)lanes[k - 1].dst - (uintptr_t)lanes[k].dst < (uintptr_t)lanes[k].dstep;
-             k--) {
-            const struct weave_lane lane = lanes[k];
-            lanes[k] = lanes[k - 1];
-            lanes[k - 1] = lane;
-        }
-}
-
-/* Rows whose stores go past the caches. False: these do not pay. */
-static bool past_rows(const struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (!past_pays(lanes[i].dst, lanes[i].dstep, (size_t)lanes[i].bytes))
-            return false;
-    const int64_t several = max64(SIDE, TURN / across(lanes, n));
-    for (int64_t r = 0; r < rows; r += several)
-        for (uint32_t i = 0; i < n; i++)
-            past_units(lanes[i].dst + r * lanes[i].dstep, lanes[i].dstep, lanes[i].src + r * lanes[i].sstep,
-                       lanes[i].sstep, min64(several, rows - r), (size_t)lanes[i].bytes);
-    return true;
-}
-
-/* Rows that follow each other in dst share cache lines. What the end of a row has of such a line is written together
- * with the beginning of the next row. past: the run writes more than caches hold. */
-static void plain_rows(struct weave_lane *lanes, uint32_t n, int64_t rows, bool past)
-{
-    const bool far = reads_far(lanes, n);
-    in_order(lanes, n);
-    if ((past && past_rows(lanes, n, rows)) || equal_rows(lanes, n, rows))
-        return;
-    if (across(lanes, n) < RUN / 2 * n) {
-        short_rows(lanes, n, rows);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < n; i++) {
-            const struct weave_lane *l = &lanes[i];
-            char *to = l->dst + r * l->dstep;
-            const char *from = l->src + r * l->sstep;
-            bool shares = l->dstep == l->bytes && l->bytes >= LINE;
-            size_t before = shares && r ? (uintptr_t)to % LINE : 0;
-            size_t after = shares && r + 1 < rows ? (uintptr_t)(to + l->bytes) % LINE : 0;
-            if (far)
-                memory_prefetch(from, (uintptr_t)(1 + MEMORY_AHEAD / l->bytes) * (uintptr_t)l->sstep, (size_t)l->bytes);
-            if (before)
-                memory_copy_ascending(to - before, from - l->sstep + l->bytes - before, before);
-            memory_copy_ascending(to, from, (size_t)l->bytes - after);
-        }
-}
-
-static void kernel_rows(struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    int64_t several = (CAST_ROWS + lanes[0].bytes - 1) / lanes[0].bytes;
-    for (int64_t r = 0; r < rows; r += several) {
-        int64_t turn = min64(several, rows - r);
-        for (uint32_t i = 0; i < n; i++) {
-            struct weave_lane *l = &lanes[i];
-            l->rows->inner.n[0] = turn;
-            memory_copy(&l->rows->inner, l->dst, l->to, l->src, l->from);
-            l->dst += turn * l->dstep;
-            l->src += turn * l->sstep;
-        }
-    }
-}
-
-/* How many bytes of src become `bytes` bytes of dst. */
-static int64_t source_bytes(const struct weave_lane *l, int64_t bytes)
-{
-    return bytes / (int64_t)weft_dtype_size(l->to) * (int64_t)weft_dtype_size(l->from);
-}
-
-/* How many lanes from the first one on have rows that follow each other in dst without gaps. 0: there are gaps, or rows
- * are long enough to be cast one by one. */
-static uint32_t joined(const struct weave_lane *lanes, uint32_t n)
-{
-    int64_t bytes = lanes[0].bytes;
-    uint32_t k = 1;
-    for (; k < n && lanes[k].dst == lanes[0].dst + bytes && lanes[k].dstep == lanes[0].dstep; k++)
-        bytes += lanes[k].bytes;
-    return k > 1 && bytes == lanes[0].dstep && 2 * source_bytes(&lanes[0], bytes) <= JOINED ? k : 0;
-}
-
-/* Joined rows are gathered before they are cast, so that dst is written in long runs. What comes next is prefetched. */
-static void cast_joined(const struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    unsigned char block[JOINED];
-    const int64_t row = source_bytes(&lanes[0], lanes[0].dstep), several = JOINED / row;
-    for (int64_t r = 0; r < rows; r += several) {
-        const int64_t turn = min64(several, rows - r);
-        unsigned char *at = block;
-        for (uint32_t i = 0; i < n; i++) {
-            const struct weave_lane *l = &lanes[i];
-            const int64_t bytes = source_bytes(l, l->bytes);
-            memory_copy_units(at, row, l->src + r * l->sstep, l->sstep, turn, (size_t)bytes);
-            at += bytes;
-            const uintptr_t next = (uintptr_t)l->src + (uintptr_t)((r + turn) * l->sstep);
-            for (int64_t b = 0; b < turn * bytes && l->sstep == bytes; b += LINE)
-                __builtin_prefetch((const void *)(next + (uintptr_t)b), 0, 2);
-        }
-        memory_cast(lanes[0].dst + r * lanes[0].dstep, lanes[0].to, block, lanes[0].from,
-                    (size_t)(turn * row) / weft_dtype_size(lanes[0].from));
-    }
-}
-
-/* Rows that are one piece on both sides. */
-static void cast_each(struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    const size_t size = weft_dtype_size(lanes[0].to);
-    if (lanes[0].bytes < CAST_RUN) {
-        kernel_rows(lanes, n, rows);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < n; i++) {
-            const struct weave_lane *l = &lanes[i];
-            memory_cast(l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from, (size_t)l->bytes / size);
-        }
-}
-
-/* Casts whose stores go past the caches. False: these do not pay, and what was cast is cast again. */
-static bool past_casts(const struct weave_lane *lanes, uint32_t n, int64_t rows)
-{
-    const int64_t several = 1 + ROW / lanes[0].bytes;
-    for (int64_t r = 0; r < rows; r += several)
-        for (uint32_t i = 0; i < n; i++) {
-            const struct weave_lane *l = &lanes[i];
-            l->rows->inner.n[0] = min64(several, rows - r);
-            if (!memory_past_tile(&l->rows->inner, l->dst + r * l->dstep, l->to, l->src + r * l->sstep, l->from))
-                return false;
-        }
-    return true;
-}
-
-static void cast_rows(struct weave_lane *lanes, uint32_t n, int64_t rows, bool past)
-{
-    if (past && past_casts(lanes, n, rows))
-        return;
-    for (uint32_t i = 0, k; i < n; i += k) {
-        k = joined(lanes + i, n - i);
-        if (k) {
-            cast_joined(lanes + i, k, rows);
-            continue;
-        }
-        for (k = 1; i + k < n && !joined(lanes + i + k, n - i - k);)
-            k++;
-        cast_each(lanes + i, k, rows);
-    }
 }
 
 /* The line at which a stream is. Sets *n to how many can go from it on. NULL: none can, or it is within a move. */
@@ -839,13 +534,13 @@ static int64_t line_by_line(weft_exec *x)
         const struct memory_line *line = lines_at(x, s, &left);
         if (!line || !line->n)
             return 0;
-        w->lanes[n++] = (struct weave_lane){.stream = s, .line = line};
+        w->lanes[n++] = (struct lane){.stream = s, .pushes = s->kind == PLAN_SEND, .line = line};
         count = left < count ? left : count;
     }
     for (bool alike = n > 0; done < count; done++) {
         const struct memory_line *first = w->lanes[0].line + done;
         for (uint32_t i = 0; i < n; i++) {
-            struct weave_lane *lane = &w->lanes[i];
+            struct lane *lane = &w->lanes[i];
             const struct memory_line *l = lane->line + done;
             lane->dst = (char *)(uintptr_t)l->dst;
             lane->src = (const char *)(uintptr_t)l->src;
@@ -854,10 +549,10 @@ static int64_t line_by_line(weft_exec *x)
             lane->bytes = l->bytes;
             alike &= l->n == first->n && in_step(lane, w->lanes);
         }
-        int64_t more = first->n * across(w->lanes, n);
+        int64_t more = first->n * lane_across(w->lanes, n);
         if (!alike || !more || bytes + more > PASS)
             break;
-        plain_rows(w->lanes, n, first->n, x->program->past);
+        lane_copy(w->lanes, n, first->n, x->program->past);
         bytes += more;
     }
     for (uint32_t i = 0; i < n && done; i++)
@@ -873,14 +568,14 @@ static int64_t abreast(weft_exec *x)
     int64_t rows = line_up(x, &n);
     if (!rows)
         return 0;
-    int64_t bytes = across(w->lanes, n);
+    int64_t bytes = lane_across(w->lanes, n);
     rows = min64(rows, PASS / bytes + 1);
     if (w->lanes[0].rows->plain)
-        plain_rows(w->lanes, n, rows, x->program->past);
+        lane_copy(w->lanes, n, rows, x->program->past);
     else if (w->lanes[0].rows->casts)
-        cast_rows(w->lanes, n, rows, x->program->past);
+        lane_cast(w->lanes, n, rows, x->program->past);
     else
-        kernel_rows(w->lanes, n, rows);
+        lane_kernel(w->lanes, n, rows);
     for (uint32_t i = 0; i < n; i++) {
         struct weave_stream *s = w->lanes[i].stream;
         bool through;
