@@ -3,23 +3,25 @@
 
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE] [--one-host]
 
-The machine is measured once: weft sim --calibrate, alone and between played hosts whose links are limited, an exchange of eight bytes
-between two of these, and messages of 64 KiB and of 1 MiB that eight of them all give each other on slow links. Then cases are drawn by
-the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos, many tensors and fan-outs, a quarter of
-them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction, to a rate that is drawn, too; weft sim
-is told what such a link carries of data.
+The machine is measured first: weft sim --calibrate, three times alone, of which each median counts, and between played hosts whose links
+are limited, an exchange of eight bytes between two of these, and messages of 64 KiB and of 1 MiB that eight of them all give each other
+on slow links. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos,
+many tensors and fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction,
+to a rate that is drawn, too; weft sim is told what such a link carries of data.
 
-All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs, and
-in two more when all cases have been measured, since neighbours of a virtual machine come and go; the run that a quarter of them does not
-exceed is the repeat's time. If the repeats of a case differ by more than 10 %, another one of the same kind takes its place, before
-either is compared. It needs the right to make network namespaces, and a machine that does little else.
+All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
+run that a quarter of them does not exceed is the repeat's time. Repeats go in rounds: each is a job of its own, and all other cases are
+measured before the next repeat of one. So repeats differ by all that jobs differ by: which pages and which cores they got, and what the
+neighbours of a virtual machine do at the time. If the repeats of a case differ by more than 10 %, another one of the same kind takes its
+place, before either is compared. It needs the right to make network namespaces, and a machine that does little else.
 
---json FILE keeps the machine and each case as soon as it is done. Another call with the same file, seed and build goes on behind them, on
+--json FILE keeps the machine and each repeat as soon as it is done. Another call with the same file, seed and build goes on behind them, on
 the machine as it was measured then: 40 cases can be measured in several turns. The file of another build is refused. With --one-host all
 cases are on one host, which takes neither that right nor tc.
 """
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -32,8 +34,8 @@ import tempfile
 import time
 
 KINDS = ["reshard", "collective", "halo", "many", "fan-out"]
+CALIBRATIONS = 3
 REPEATS = 5
-LATER = 2  # further ones, when all cases have been measured
 SPREAD = 0.10
 MEASURED_S = 0.15  # that a repeat lasts, but for at least 5 runs and at most 40
 # Of an Ethernet frame of 1514 bytes, TCP with time stamps leaves this to the data.
@@ -77,6 +79,14 @@ def keys_of(text):
     return dict(machine, **dict((" ".join(x[:3]), " ".join(x[3:])) for x in map(str.split, lines) if x[0].startswith("cached")))
 
 
+def medians(machines):
+    """A machine each of whose numbers is the median of theirs."""
+    def median(values):
+        return " ".join(same[0] if not same[0][0].isdigit() else "%g" % statistics.median(float(x) for x in same)
+                        for same in zip(*(value.split() for value in values)))
+    return {key: median([machine[key] for machine in machines]) for key in machines[0] if all(key in x for x in machines)}
+
+
 def calibrate_crowd(options):
     """The same, measured between played hosts. Rank 0 waits until their links are limited."""
     waits = 'if [ "$WEFT_RANK" = 0 ]; then echo ready; read -r go; fi; exec "$0" sim --calibrate'
@@ -97,7 +107,8 @@ def calibrate_crowd(options):
 
 def calibrate(options, folder):
     """The keys of the machine file, with their units: GB/s and ns."""
-    machine = keys_of(subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout)
+    machine = medians([keys_of(subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout)
+                       for _ in range(CALIBRATIONS)])
     machine["nic"] = "0 GB/s"
     if options.one_host:
         return machine
@@ -267,11 +278,10 @@ def drawn(seed, number, cores, foreseen_on, one_host=False):
     raise Failed("no %s of a fitting size was found" % kind)
 
 
-def repeats_of(options, folder, case, machine, n):
-    """The times of n repeats. They are runs of one job, in a row."""
+def repeat(options, folder, case, machine):
+    """The time of a repeat: runs of one job, in a row."""
     runs = max(5, min(40, int(MEASURED_S / (case["foreseen"]["time_ns"] / 1e9))))
-    took = measure(options, folder, case, machine_for(machine, case), runs * n)
-    return [sorted(took[i * runs:(i + 1) * runs])[runs // 4] for i in range(n)]
+    return sorted(measure(options, folder, case, machine_for(machine, case), runs))[runs // 4]
 
 
 def keep(options, kept):
@@ -305,75 +315,59 @@ def begin(options, folder):
         if kept.get("one_host", False) != options.one_host:
             raise Failed("%s has cases of %s: name another file" % (options.json, "played hosts, too" if options.one_host else "one host alone"))
         return kept
-    kept = dict(seed=options.seed, one_host=options.one_host, build=build_of(options), machine=calibrate(options, folder), cases=[], replaced=[], tried=0)
+    kept = dict(seed=options.seed, one_host=options.one_host, build=build_of(options), machine=calibrate(options, folder), cases=[], replaced=[],
+                tried=[])
     keep(options, kept)
     return kept
 
 
-def agree(kept, case):
-    """Do the repeats agree? Otherwise the case is replaced."""
-    spread = max(case["repeats_ns"]) / min(case["repeats_ns"]) - 1
-    if spread > SPREAD:
-        kept["replaced"].append(case["name"])
-        print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
-        return False
+def next_case(options, folder, kept, place):
+    """The first case of a place behind those that were tried."""
+    cores = max(1, int(kept["machine"]["cores"]))
+    candidates = drawn(options.seed, place, cores, lambda case: foresee(options, folder, case, tried_on(case, cores)), options.one_host)
+    case = next(itertools.islice(candidates, kept["tried"][place], None))
+    kept["tried"][place] += 1
+    return dict(case, foreseen=foresee(options, folder, case, kept["machine"]), repeats_ns=[])
+
+
+def finish(case):
     case["measured_ns"] = statistics.median(case["repeats_ns"])
     case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
     print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
         case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
         case["foreseen"]["algorithm"]), flush=True)
-    return True
 
 
-def find_case(options, folder, kept, place, tried, end):
-    """The first case of a place, behind those that were tried, whose repeats agree; None: the time is over."""
-    cores = max(1, int(kept["machine"]["cores"]))
-    candidates = drawn(options.seed, place, cores, lambda case: foresee(options, folder, case, tried_on(case, cores)), options.one_host)
-    for number, case in enumerate(candidates, 1):
-        if number <= tried:
-            continue
-        if time.time() >= end:
-            return None
-        kept["tried"] = number
-        case["foreseen"] = foresee(options, folder, case, kept["machine"])
-        case.update(tried=number, repeats_ns=repeats_of(options, folder, case, kept["machine"], REPEATS))
-        if agree(kept, case):
-            return case
-        keep(options, kept)
-
-
-def measure_again(options, folder, kept, place, end):
-    """False: the time is over."""
-    case = kept["cases"][place]
-    if time.time() >= end:
-        return False
-    case["repeats_ns"] += repeats_of(options, folder, case, kept["machine"], LATER)
-    if not agree(kept, case):
-        case = find_case(options, folder, kept, place, case["tried"], end)
-        if not case:
-            return False
-        kept["cases"][place] = case
-    case["again"], kept["tried"] = True, 0
+def measure_place(options, folder, kept, place):
+    """Another repeat of the case of a place. If its repeats differ, the case is dropped, and the next round begins another one."""
+    case = kept["cases"][place] or next_case(options, folder, kept, place)
+    case["repeats_ns"].append(repeat(options, folder, case, kept["machine"]))
+    spread = max(case["repeats_ns"]) / min(case["repeats_ns"]) - 1
+    kept["cases"][place] = case if spread <= SPREAD else None
+    if spread > SPREAD:
+        kept["replaced"].append(case["name"])
+        print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
+    elif len(case["repeats_ns"]) == REPEATS:
+        finish(case)
     keep(options, kept)
-    return True
+
+
+def measured(kept, place):
+    case = kept["cases"][place]
+    return case and "error" in case
 
 
 def compare(options, folder):
     end, kept = time.time() + options.limit_seconds, begin(options, folder)
-    print("# measured once, for all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
-    while len(kept["cases"]) < options.cases:
-        case = find_case(options, folder, kept, len(kept["cases"]), kept["tried"], end)
-        if not case:
-            break
-        kept["cases"].append(case)
-        kept["tried"] = 0
-        keep(options, kept)
-    if len(kept["cases"]) >= options.cases:
-        print("# the same again, %d repeats more:" % LATER, flush=True)
-    for place, case in enumerate(kept["cases"]):
-        if len(kept["cases"]) < options.cases or not (case.get("again") or measure_again(options, folder, kept, place, end)):
-            break
-    return kept
+    print("# measured before all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
+    kept["cases"] += [None] * (options.cases - len(kept["cases"]))
+    kept["tried"] += [0] * (options.cases - len(kept["tried"]))
+    places = range(options.cases)
+    while time.time() < end and not all(measured(kept, place) for place in places):
+        for place in places:
+            if time.time() < end and not measured(kept, place):
+                measure_place(options, folder, kept, place)
+    return [kept["cases"][place] for place in places if measured(kept, place)], kept["replaced"]
 
 
 def main():
@@ -381,7 +375,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build"))
     parser.add_argument("--cases", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit-seconds", type=float, default=1e9, help="no further case is begun after this")
+    parser.add_argument("--limit-seconds", type=float, default=1e9, help="no further repeat is begun after this")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one case may take")
     parser.add_argument("--json", metavar="FILE", help="keep everything in FILE, and go on behind what is there")
     parser.add_argument("--one-host", action="store_true", help="all cases on one host; this needs no network namespaces")
@@ -389,14 +383,14 @@ def main():
     options.weft = os.path.join(options.build, "weft")
     try:
         with tempfile.TemporaryDirectory(prefix="foreseen-") as folder:
-            kept = compare(options, folder)
+            cases, replaced = compare(options, folder)
     except (Failed, OSError, subprocess.SubprocessError) as e:
         print("foreseen: %s%s" % (e, "" if options.one_host else " (--one-host needs neither namespaces nor tc)"), file=sys.stderr)
         return 1
-    errors = sorted(abs(c["error"]) for c in kept["cases"])
+    errors = sorted(abs(c["error"]) for c in cases)
     if errors:
         print("%d cases%s, %d replaced: median error %.1f %%, worst %.1f %%" % (
-            len(errors), ", all on one host" if options.one_host else "", len(kept["replaced"]), statistics.median(errors) * 100, errors[-1] * 100))
+            len(errors), ", all on one host" if options.one_host else "", len(replaced), statistics.median(errors) * 100, errors[-1] * 100))
     return 0 if errors else 1
 
 

@@ -1,9 +1,11 @@
 """Of foreseen_test.sh."""
 import argparse
+import contextlib
 import itertools
 import os
 import random
 import sys
+import unittest.mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE_DIR"], "bench"))
@@ -54,10 +56,33 @@ check(two["ranks_per_host"] == "2" and two["hosts_on_cores"] == "2", str(two))
 check(abs(float(two["nic"].split()[0]) - 0.1 * 1448 / 1514) < 1e-6, str(two))
 check(machine == foreseen.TRIED_ON, "the machine was changed")
 
+# Of several calibrations each number's median counts.
+several = [dict(copy="%d GB/s" % x, inside="memory") | {"cached 4096 B": "%d GB/s %d GB/s" % (x, 9 - x)} for x in (3, 1, 2)]
+check(foreseen.medians(several) == {"copy": "2 GB/s", "inside": "memory", "cached 4096 B": "2 GB/s 7 GB/s"}, str(foreseen.medians(several)))
+
+# Repeats go in rounds: the cases take turns. One whose repeats differ gives its place to the next one, and has all repeats anew.
+turns = []
+
+
+def measured_time(_options, _folder, case, _machine):
+    turns.append(case["name"])
+    return 1e6 * (1.2 if case["name"] == "0/0" and turns.count("0/0") == 3 else 1)
+
+
+bench = argparse.Namespace(weft=options.weft, json=None, seed=3, one_host=False, cases=2, limit_seconds=1e9)
+with unittest.mock.patch.multiple(
+        foreseen, repeat=measured_time, foresee=lambda *_: dict(ranks=2, time_ns=1.5e6, algorithm="direct"),
+        drawn=lambda _seed, place, *_: (dict(name="%d/%d" % (place, i), hosts=1) for i in itertools.count()),
+        begin=lambda *_: dict(machine=dict(cores="2"), cases=[], replaced=[], tried=[])):
+    with contextlib.redirect_stdout(None):
+        cases, replaced = foreseen.compare(bench, folder)
+check(turns == ["0/0", "1/0"] * 3 + ["0/1", "1/0"] * 2 + ["0/1"] * 3, str(turns))
+check(replaced == ["0/0"] and [case["name"] for case in cases] == ["0/1", "1/0"] and cases[0]["error"] == 0.5, str(cases))
+
 # A file of another seed or build is refused; one of the same is gone on with.
 file = os.path.join(folder, "kept.json")
 bench = argparse.Namespace(weft=options.weft, build=os.path.dirname(options.weft), json=file, seed=3, one_host=False)
-whole = dict(seed=3, build=foreseen.build_of(bench), machine=machine, cases=[], replaced=[], tried=2)
+whole = dict(seed=3, build=foreseen.build_of(bench), machine=machine, cases=[None], replaced=[], tried=[2])
 for change, good in (dict(), True), (dict(seed=4), False), (dict(build="0" * 64), False):
     foreseen.keep(bench, dict(whole, **change))
     try:
