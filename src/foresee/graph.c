@@ -693,10 +693,8 @@ static int share_copies(struct graph *g, struct failure *why)
  * them may write: it decides by that how to copy. */
 static int find_caches(struct graph *g, struct failure *why)
 {
-    size_t n = (size_t)g->links->world + 1;
-    double *writes = calloc(n, sizeof *writes), *out = calloc(n, sizeof *out), *kept = calloc(n, sizeof *kept);
-    double *worked = calloc(n, sizeof *worked);
-    bool fits = writes && out && kept && worked;
+    struct links_work *of = calloc((size_t)g->links->world + 1, sizeof *of);
+    bool fits = of;
     for (size_t i = 0; fits && i < g->nodes.n; i++) {
         struct graph_node *x = &g->nodes.v[i];
         struct links_load *l = &x->load;
@@ -712,20 +710,19 @@ static int find_caches(struct graph *g, struct failure *why)
         double both = l->copied_from + l->copied_to;
         bool here = g->links->host[l->from] == g->links->host[l->to];
         double lands = l->from == l->to ? l->copied_to : here && both <= 0 ? 0 : l->bytes;
-        writes[l->from] += l->from == l->to ? l->copied_to : l->copied_from > 0 ? both : 0;
-        writes[l->to] += l->from != l->to && l->copied_to > 0 ? both : 0;
-        out[l->from] += l->from == l->to ? l->copied_to : l->bytes; /* a fold reads one of its inputs there */
-        kept[l->to] += lands;
-        worked[l->from] += 2 * (l->from == l->to ? l->bytes : l->copied_from);
-        worked[l->to] += l->from == l->to ? 0 : 2 * l->copied_to;
+        of[l->from].writes += l->from == l->to ? l->copied_to : l->copied_from > 0 ? both : 0;
+        of[l->to].writes += l->from != l->to && l->copied_to > 0 ? both : 0;
+        of[l->from].read += l->from == l->to ? l->copied_to : l->bytes; /* a fold reads one of its inputs there */
+        of[l->to].kept += lands;
+        of[l->from].worked += 2 * (l->from == l->to ? l->bytes : l->copied_from);
+        of[l->to].worked += l->from == l->to ? 0 : 2 * l->copied_to;
     }
-    for (size_t r = 0; fits && r + 1 < n; r++)
-        kept[r] += fmin(out[r], g->sources[r]);
-    fits = fits && !links_cache(g->links, kept, worked, writes);
-    free(writes);
-    free(out);
-    free(kept);
-    free(worked);
+    for (int r = 0; fits && r < g->links->world; r++) {
+        of[r].source = fmin(of[r].read, g->sources[r]);
+        of[r].kept += of[r].source;
+    }
+    fits = fits && !links_cache(g->links, of);
+    free(of);
     return fits ? CLI_OK : no_memory(why);
 }
 

@@ -95,7 +95,8 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
     l->rate = malloc((ranks + 1) * sizeof *l->rate);
     l->host_rate = malloc((hosts + 1) * sizeof *l->host_rate);
     l->much = calloc(ranks + 1, sizeof *l->much);
-    if (!l->cap || !l->rate || !l->host_rate || !l->much) {
+    l->once = malloc((ranks + 1) * sizeof *l->once);
+    if (!l->cap || !l->rate || !l->host_rate || !l->much || !l->once) {
         links_free(l);
         return failure_set(why, CLI_WRONG, "not enough memory for the links of %d ranks", world);
     }
@@ -103,7 +104,7 @@ int links_open(struct links *l, const struct machine_file *m, int world, const i
         for (uint32_t i = l->first[k]; i < l->first[k + 1]; i++)
             l->cap[i] = kinds[k].cap;
     for (uint32_t r = 0; r < ranks; r++)
-        find_rates(l, false, INFINITY, l->rate[r]);
+        find_rates(l, false, INFINITY, l->rate[r]), l->once[r] = 1;
     for (uint32_t h = 0; h < hosts; h++)
         find_rates(l, true, INFINITY, l->host_rate[h]);
     return CLI_OK;
@@ -118,39 +119,46 @@ void links_free(struct links *l)
     free(l->rate);
     free(l->host_rate);
     free(l->much);
+    free(l->once);
     free(l->gives);
     free(l->takes);
     *l = (struct links){0};
 }
 
-int links_cache(struct links *l, const double *kept, const double *worked, const double *writes)
+int links_cache(struct links *l, const struct links_work *of)
 {
     const struct machine_file *m = &l->m;
     size_t groups = (size_t)((l->hosts + m->hosts_on_cores - 1) / m->hosts_on_cores);
-    double *each = calloc(groups + 1, sizeof *each); /* what a core keeps, first of all of them */
-    int *ranks = calloc(groups + 1, sizeof *ranks);
-    bool fits = each && ranks;
+    struct group {
+        double kept, source; /* kept: by each core, first by all of them */
+        int ranks;
+    } *group = calloc(groups + 1, sizeof *group);
+    if (!group)
+        return -1;
     size_t sizes = m->ncached[MACHINE_FILE_COPY];
     double held = sizes ? m->cached[MACHINE_FILE_COPY][sizes - 1].bytes : 0; /* by the caches of all cores */
-    for (int r = 0; fits && r < l->world; r++) {
-        each[l->host[r] / m->hosts_on_cores] += kept[r];
-        ranks[l->host[r] / m->hosts_on_cores]++;
+    for (int r = 0; r < l->world; r++) {
+        struct group *g = &group[l->host[r] / m->hosts_on_cores];
+        g->kept += of[r].kept;
+        g->source += of[r].source;
+        g->ranks++;
     }
-    for (size_t i = 0; fits && i < groups; i++)
-        each[i] /= m->cores ? (double)m->cores : fmax(1, ranks[i]);
-    for (int r = 0; fits && r < l->world; r++) {
-        double here = each[l->host[r] / m->hosts_on_cores], all = here * (m->cores ? (double)m->cores : 1);
-        double bytes = fmax(worked[r], all > held ? all : here);
-        l->much[r] = writes[r] >= LINKS_MUCH;
+    for (size_t i = 0; i < groups; i++)
+        group[i].kept /= m->cores ? (double)m->cores : fmax(1, group[i].ranks);
+    for (int r = 0; r < l->world; r++) {
+        const struct group *g = &group[l->host[r] / m->hosts_on_cores];
+        double all = g->kept * (m->cores ? (double)m->cores : 1);
+        double bytes = fmax(of[r].worked, all > held ? all : g->kept);
+        l->much[r] = of[r].writes >= LINKS_MUCH;
+        l->once[r] = of[r].read > of[r].source && g->source <= held ? of[r].source / of[r].read : 1;
         find_rates(l, false, bytes, l->rate[r]);
     }
-    for (int h = 0; fits && h < l->hosts; h++) {
-        find_rates(l, true, each[h / m->hosts_on_cores], l->host_rate[h]);
+    for (int h = 0; h < l->hosts; h++) {
+        find_rates(l, true, group[h / m->hosts_on_cores].kept, l->host_rate[h]);
         l->cap[l->first[LINKS_COPY_HOST] + (uint32_t)h] = l->host_rate[h][MACHINE_FILE_COPY];
     }
-    free(each);
-    free(ranks);
-    return fits ? 0 : -1;
+    free(group);
+    return 0;
 }
 
 struct pair {
@@ -305,8 +313,8 @@ static double cost(const struct shares *s, const double *rate)
 }
 
 /* One end's own work for each byte of a load: `copied` bytes through its core or its device, `parts` parts of tensors,
- * and `ns` of its core. */
-static void use_rank(struct uses *u, int rank, double copied, double parts, struct shares s, double ns)
+ * and `ns` of its core. reads: the share of the bytes that it copies which caches do not have from an earlier read. */
+static void use_rank(struct uses *u, int rank, double copied, double parts, struct shares s, double ns, double reads)
 {
     const struct links *l = u->l;
     const double *rate = l->rate[rank];
@@ -319,7 +327,7 @@ static void use_rank(struct uses *u, int rank, double copied, double parts, stru
     }
     use(u, LINKS_CORE, rank, ns);
     use(u, LINKS_CORES, l->host[rank] / l->m.hosts_on_cores, ns);
-    use(u, LINKS_COPY_HOST, l->host[rank], copied * cost(&s, l->host_rate[l->host[rank]]));
+    use(u, LINKS_COPY_HOST, l->host[rank], copied * cost(&s, l->host_rate[l->host[rank]]) * (1 + reads) / 2);
 }
 
 int links_uses(const struct links *l, const struct links_load *x, struct fair_use *out)
@@ -329,15 +337,16 @@ int links_uses(const struct links *l, const struct links_load *x, struct fair_us
     bool host = l->host[x->from] == l->host[x->to];
     if (x->from == x->to) {
         use_rank(&u, x->from, x->bytes / b, x->parts_from / b, shares_of(l, x, x->from, (double)x->cast_from),
-                 x->launches_from * l->m.launch / b);
+                 x->launches_from * l->m.launch / b, 1);
         return u.n;
     }
     double wire = !host && l->m.nic_core > 0 ? 1 / l->m.nic_core : 0;
+    double reads = host ? l->once[x->from] : 1;
     double messages = x->messages * (!host && l->m.nic_message > 0 ? l->m.nic_message : l->m.message);
     use_rank(&u, x->from, x->copied_from / b, x->parts_from / b, shares_of(l, x, x->from, (double)x->cast_from),
-             wire + (messages + x->launches_from * l->m.launch) / b);
+             wire + (messages + x->launches_from * l->m.launch) / b, reads);
     use_rank(&u, x->to, x->copied_to / b, x->parts_to / b, shares_of(l, x, x->to, (double)x->cast_to),
-             wire + (messages + x->launches_to * l->m.launch) / b);
+             wire + (messages + x->launches_to * l->m.launch) / b, reads);
     if (!host && l->m.nic_path > 0) {
         use(&u, LINKS_CORES, l->host[x->from] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);
         use(&u, LINKS_CORES, l->host[x->to] / l->m.hosts_on_cores, 0.5 / l->m.nic_path);

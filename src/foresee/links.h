@@ -39,6 +39,7 @@ struct links {
     /* What each rank, and all ranks of each host, do of each kind of work (machine_file.h); 0: no limit. */
     double (*rate)[MACHINE_FILE_WORKS], (*host_rate)[MACHINE_FILE_WORKS];
     bool *much;                       /* is written by the rank: LINKS_MUCH */
+    double *once;                     /* of the bytes that are read from each rank, the share that is not read again */
     struct links_side *gives, *takes; /* of each host, for nic_crowd; NULL: a crowd does not count */
 };
 
@@ -67,8 +68,12 @@ static inline uint32_t links_count(const struct links *l)
 #define LINKS_LONG (64 << 10)
 /* Sets what ranks and hosts copy by what is in caches. kept: the bytes of each rank's tensors that a run reads and
  * writes, each once, which its host's caches hold. worked: those that it reads and writes itself, of any rank's, which
- * its core's caches hold. writes: those of all that it may copy. -1: there is no memory. */
-int links_cache(struct links *l, const double *kept, const double *worked, const double *writes);
+ * its core's caches hold. writes: those of all that it may copy. source, read: bytes that are read from it, each once,
+ * and as often as they are read. -1: there is no memory. */
+struct links_work {
+    double kept, worked, writes, source, read;
+};
+int links_cache(struct links *l, const struct links_work *of);
 /* What one rank gives another in a run. */
 struct links_flow {
     int from, to;

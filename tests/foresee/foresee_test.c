@@ -495,6 +495,38 @@ static void what_fits_into_caches_is_copied_at_their_rate(void **state)
          400000 * each);
 }
 
+/* What several ranks read from one is in caches when it is read again, so the host's memory only has to be written:
+ * five ranks copy 1 MB each, and read 1 MB or 5 MB in all. */
+static void what_is_read_again_is_in_caches(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *src, *dst, *cached;
+        double ns;
+    } cases[] = {
+        {"u8[1000000] @x1", "u8[1000000] @x5=1..5", "2 MB", 5e6 * (1 + 0.2) / 2},
+        {"u8[1000000] @x1", "u8[1000000] @x5=1..5", "100 KB", 5e6}, /* no cache holds it */
+        {"u8[1000000] @x1", "u8[1000000] @x5=1..5", NULL, 5e6},
+        {"u8[5000000] @x1", "u8[5000000/x] @x5=1..5", "8 MB", 5e6},
+        {"u8[1000000/x] @x5", "u8[1000000] @x5=5..9", "2 MB", 5e6 * (1 + 0.2) / 2},
+        {"u8[1000000/x] @x5", "u8[1000000] @x5=5..9", "500 KB", 5e6}, /* all of them hold more */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[300];
+        int n = snprintf(text, sizeof text,
+                         "ranks_per_host 0\ninside_latency 0\nmessage 0\ncopy 1 TB/s\ncopy_host 1 GB/s\n");
+        if (cases[i].cached)
+            snprintf(text + n, sizeof text - (size_t)n, "cached %s 1 TB/s 1 GB/s\n", cases[i].cached);
+        near(time_of(cases[i].src, cases[i].dst, text, "direct", 1 << 30), cases[i].ns);
+    }
+    /* Hosts do not share caches: each of four NICs carries 1 MB. */
+    near(
+        time_of("u8[1000000] @x1", "u8[1000000] @x4=1..4",
+                "ranks_per_host 1\nnic 1 GB/s\nnic_latency 0\nmessage 0\ncopy_host 1 GB/s\ncached 2 MB 1 TB/s 1 GB/s\n",
+                "direct", 1 << 30),
+        4e6);
+}
+
 /* 20 MB to one other rank: each of the two copies a half, which is much. */
 static void long_pieces_of_much_data_have_a_rate_of_their_own(void **state)
 {
@@ -625,6 +657,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(machine_files_print_and_read_back),
         cmocka_unit_test(sizes_in_caches_print_and_read_back),
         cmocka_unit_test(what_fits_into_caches_is_copied_at_their_rate),
+        cmocka_unit_test(what_is_read_again_is_in_caches),
         cmocka_unit_test(long_pieces_of_much_data_have_a_rate_of_their_own),
         cmocka_unit_test(each_kind_of_work_has_rates_for_what_caches_hold),
         cmocka_unit_test(a_fold_of_four_takes_as_long_as_two_and_a_half_copies),
