@@ -7,9 +7,38 @@
 #include "memory/raw.h"
 
 #define CAST(S, D, expr) CAST_ROWS(S##_to_##D, S, D, expr)
+#ifdef WIDE_PARTS
+/* Rows that are shorter than a step: the other elements of the step are zeros. */
+#define CAST_SHORT(name, S, D, expr)                                                                            \
+    static __attribute__((noinline)) void name##_short(unsigned char *d, int64_t dstep, const unsigned char *s, \
+                                                       int64_t sstep, size_t n, size_t rows)                    \
+    {                                                                                                           \
+        for (; rows; rows--, d += dstep, s += sstep) {                                                          \
+            raw_##S in[16];                                                                                     \
+            raw_##D out[16];                                                                                    \
+            wide_part((unsigned char *)in, sizeof in, s, n * sizeof *in, sizeof in);                            \
+            RAW_LOOP for (int i = 0; i < 16; i++)                                                               \
+            {                                                                                                   \
+                const raw_##S x = in[i];                                                                        \
+                out[i] = expr;                                                                                  \
+            }                                                                                                   \
+            wide_part(d, n * sizeof *out, (const unsigned char *)out, sizeof out, sizeof out);                  \
+        }                                                                                                       \
+    }
+#define CAST_IF_SHORT(name)                            \
+    if (n < 16) {                                      \
+        name##_short(dst, dstep, src, sstep, n, rows); \
+        return;                                        \
+    }
+#else
+#define CAST_SHORT(name, S, D, expr)
+#define CAST_IF_SHORT(name)
+#endif
 #define CAST_ROWS(name, S, D, expr)                                                                   \
+    CAST_SHORT(name, S, D, expr)                                                                      \
     static void name(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows) \
     {                                                                                                 \
+        CAST_IF_SHORT(name)                                                                           \
         for (size_t row = 0; row < rows; row++) {                                                     \
             raw_##D *d = (raw_##D *)((unsigned char *)dst + (int64_t)row * dstep);                    \
             const raw_##S *s = (const raw_##S *)((const unsigned char *)src + (int64_t)row * sstep);  \

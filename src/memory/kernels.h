@@ -23,7 +23,8 @@ struct kernels {
     ops_divide_loop *divide[DTYPE_COUNT + 1];
     ops_divide_loop *scale[DTYPE_COUNT + 1];           /* by powers of two */
     cast_loop *cast[DTYPE_COUNT + 1][DTYPE_COUNT + 1]; /* by source and target; NULL: in two steps through f32 */
-    cast_loop *odd[DTYPE_COUNT + 1];                   /* to f32, rounded to odd, where f32 does not hold the source */
+    bool short_rows;                 /* the loops of cast[] are fast with rows that are shorter than a vector, too */
+    cast_loop *odd[DTYPE_COUNT + 1]; /* to f32, rounded to odd, where f32 does not hold the source */
     cast_loop
         *beside_bf16; /* from f32, for rows of whole CAST_PIECEs with gaps between them; NULL: cast[] is as good */
     sum_loop *sum;

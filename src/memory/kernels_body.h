@@ -31,6 +31,9 @@ const struct kernels KERNELS = {
     .divide = DIVIDE_TABLE,
     .scale = SCALE_TABLE,
     .cast = CAST_TABLE,
+#ifdef WIDE_PARTS
+    .short_rows = true,
+#endif
 #ifdef CAST_BESIDE_BF16
     .beside_bf16 = CAST_BESIDE_BF16,
 #endif

@@ -353,7 +353,7 @@ static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, c
     if (last >= 0 && (t->stride[0][last] != dsize || t->stride[1][last] != ssize))
         return false;
     int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = last < 0 ? 1 : t->n[last];
-    if (row >= 0 && n * ssize < ROW && (n < 16 || unit_loop(t, 0, weft_dtype_size(to)) != last))
+    if (row >= 0 && n * ssize < ROW && (n < (int64_t)cast_shortest(to, from) || unit_loop(t, 0, weft_dtype_size(to)) != last))
         return false;
     if (row < 0)
         cast_run(dst, to, src, from, (size_t)n);

@@ -11,18 +11,13 @@
 #include "base/math.h"
 #include "memory/kernels.h"
 
-#define PERIOD 512 /* bytes at most */
-#define VECTORS (PERIOD / PICK_VECTOR)
 #define FEWEST 16                         /* bytes of a period */
 #define LEAST 16                          /* periods for which tables pay */
 #define FEW (PICK_MASKED ? PICK_WAYS : 4) /* vectors that are looked into as fast together as apart */
 
-struct period {
-    int64_t turns, bytes, count; /* count: periods that can be read whole */
-    int n, ways;
-    bool apart;
-    struct pick_vector vectors[VECTORS];
-    int64_t left[VECTORS][PICK_WAYS]; /* bytes that can be read from the beginning of each place on, in all periods */
+/* Bytes that can be read from the beginning of each place on, in all periods. */
+struct left {
+    int64_t of[PICK_PERIOD / PICK_VECTOR][PICK_WAYS];
 };
 
 /* One byte of a vector: where it is in the first period, how far on in the next one, and how many bytes from it on its
@@ -32,7 +27,7 @@ struct byte {
     int64_t step, left;
 };
 
-static void list_bytes(struct byte *b, int bytes, const struct period *t, const struct pick_piece *pieces, int n,
+static void list_bytes(struct byte *b, int bytes, const struct pick_period *t, const struct pick_piece *pieces, int n,
                        int64_t first, int64_t turns)
 {
     const int64_t all = t->bytes / t->turns;
@@ -102,7 +97,8 @@ static int lay_apart(struct pick_vector *v, int64_t *left, const struct byte *b,
 
 /* Lays out all vectors of the period. The last one has fewer bytes, or overlaps the one before. False: some need too
  * many others. */
-static bool lay_out(struct period *t, const struct pick_piece *pieces, int n, int64_t turns, bool apart)
+static bool lay_out(struct pick_period *t, struct left *left, const struct pick_piece *pieces, int n, int64_t turns,
+                    bool apart)
 {
     t->n = t->ways = 0;
     t->apart = apart;
@@ -113,7 +109,7 @@ static bool lay_out(struct period *t, const struct pick_piece *pieces, int n, in
         v->to = min64(at, t->bytes - bytes);
         v->bytes = bytes;
         list_bytes(b, bytes, t, pieces, n, v->to, turns);
-        const int ways = (apart ? lay_apart : lay_run)(v, t->left[t->n], b, bytes);
+        const int ways = (apart ? lay_apart : lay_run)(v, left->of[t->n], b, bytes);
         if (!ways)
             return false;
         t->ways = ways > t->ways ? ways : t->ways;
@@ -122,37 +118,38 @@ static bool lay_out(struct period *t, const struct pick_piece *pieces, int n, in
 }
 
 /* Counts the periods that can be read whole. */
-static void count_periods(struct period *t)
+static void count_periods(struct pick_period *t, const struct left *all)
 {
     const int64_t bytes = t->apart ? PICK_VECTOR : t->ways * PICK_VECTOR;
     for (int i = 0; i < t->n; i++)
         for (int k = 0; k < (t->apart ? t->ways : 1); k++) {
-            const int64_t step = t->vectors[i].step[k], left = t->left[i][k];
+            const int64_t step = t->vectors[i].step[k], left = all->of[i][k];
             t->count = step <= 0 || left < bytes ? 0 : min64(t->count, (left - bytes) / step + 1);
         }
 }
 
 /* Turns with gaps between them are periods of their own. Where a part of a vector can be stored, one vector is enough
  * for a period. */
-static bool make_period(struct period *t, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns)
+static bool make_period(struct pick_period *t, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns)
 {
     int64_t all = 0;
     for (int i = 0; i < n; i++)
         all += pieces[i].bytes;
-    const int64_t most = PICK_MASKED ? PICK_VECTOR : PERIOD;
+    const int64_t most = PICK_MASKED ? PICK_VECTOR : PICK_PERIOD;
     t->turns = 1;
     while (all * t->turns % PICK_VECTOR && dstep == all && all * (t->turns + 1) <= most)
         t->turns++;
     t->bytes = all * t->turns;
     t->count = turns / t->turns;
-    if (t->bytes < FEWEST || t->bytes > PERIOD || t->count < LEAST)
+    if (t->bytes < FEWEST || t->bytes > PICK_PERIOD || t->count < LEAST)
         return false;
-    const bool run = lay_out(t, pieces, n, turns, false);
+    struct left left;
+    const bool run = lay_out(t, &left, pieces, n, turns, false);
     const int ways = run ? t->ways : PICK_WAYS + 1;
-    if (ways > FEW && (!lay_out(t, pieces, n, turns, true) || ways <= t->ways + 1) &&
-        !(run && lay_out(t, pieces, n, turns, false)))
+    if (ways > FEW && (!lay_out(t, &left, pieces, n, turns, true) || ways <= t->ways + 1) &&
+        !(run && lay_out(t, &left, pieces, n, turns, false)))
         return false;
-    count_periods(t);
+    count_periods(t, &left);
     return t->count > 0;
 }
 
@@ -167,11 +164,25 @@ bool pick_here(void)
 #endif
 }
 
+int64_t pick_begin(struct pick_period *t, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns)
+{
+    return pick_here() && make_period(t, dstep, pieces, n, turns) ? t->count * t->turns : 0;
+}
+
+void pick_next(struct pick_period *t, unsigned char *dst, int64_t dstep, int64_t turns)
+{
+    const int64_t periods = turns / t->turns;
+    memory_level_kernels()->pick(dst, t->turns * dstep, t->vectors, t->n, t->ways, t->apart, periods);
+    for (int i = 0; i < t->n; i++)
+        for (int k = 0; k < (t->apart ? t->ways : 1); k++)
+            t->vectors[i].src[k] += periods * t->vectors[i].step[k];
+}
+
 int64_t pick_turns(unsigned char *dst, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns)
 {
-    struct period t;
-    if (!pick_here() || !make_period(&t, dstep, pieces, n, turns))
-        return 0;
-    memory_level_kernels()->pick(dst, t.turns * dstep, t.vectors, t.n, t.ways, t.apart, t.count);
-    return t.count * t.turns;
+    struct pick_period t;
+    const int64_t picked = pick_begin(&t, dstep, pieces, n, turns);
+    if (picked)
+        pick_next(&t, dst, dstep, picked);
+    return picked;
 }

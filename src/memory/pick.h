@@ -20,6 +20,12 @@ struct pick_piece {
  * the first on. The caller copies the others, which may be all. It also reads what lies between bytes of a piece. */
 int64_t pick_turns(unsigned char *dst, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns);
 
+/* The same in several calls. pick_begin returns how many turns can be written, from the first on; 0: none. pick_next
+ * writes the next ones, whole periods, to dst: period->turns each. */
+struct pick_period;
+int64_t pick_begin(struct pick_period *period, int64_t dstep, const struct pick_piece *pieces, int n, int64_t turns);
+void pick_next(struct pick_period *period, unsigned char *dst, int64_t dstep, int64_t turns);
+
 /* For pick.c and the kernels. One vector of a period: bytes of some vectors. */
 #define PICK_WAYS 8
 #if defined(__x86_64__)
@@ -42,4 +48,13 @@ struct pick_vector {
  * follow each other from src[0] on. */
 typedef void pick_loop(unsigned char *dst, int64_t dstep, const struct pick_vector *v, int n, int ways, bool apart,
                        int64_t periods);
+
+/* Turns that are a whole number of vectors. */
+#define PICK_PERIOD 512 /* bytes at most */
+struct pick_period {
+    int64_t turns, bytes, count; /* count: periods that can be read whole */
+    int n, ways;
+    bool apart;
+    struct pick_vector vectors[PICK_PERIOD / PICK_VECTOR];
+};
 #endif

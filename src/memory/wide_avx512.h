@@ -17,6 +17,28 @@ RAW_INLINE void wide_store(unsigned char *p, wide_f x)
     _mm512_storeu_si512(p, (__m512i)x);
 }
 
+/* A part of a step of `most` bytes, which is less than it where a row is short: masks leave out the other bytes, in
+ * memory too. */
+#define WIDE_PARTS
+RAW_INLINE __mmask64 wide_first(size_t bytes, size_t at)
+{
+    const size_t end = bytes < at ? at : bytes, k = end - at < 64 ? end - at : 64;
+    return (UINT64_C(1) << k / 2 << (k - k / 2)) - 1; /* without a branch */
+}
+
+RAW_INLINE void wide_part(unsigned char *to, size_t write, const unsigned char *from, size_t read, const size_t most)
+{
+    for (size_t at = 0; at < most; at += 64) {
+        const __mmask64 in = wide_first(read, at), out = wide_first(write, at);
+        if (most >= 64)
+            _mm512_mask_storeu_epi8(to + at, out, _mm512_maskz_loadu_epi8(in, from + at));
+        else if (most == 32)
+            _mm256_mask_storeu_epi8(to, (__mmask32)out, _mm256_maskz_loadu_epi8((__mmask32)in, from));
+        else
+            _mm_mask_storeu_epi8(to, (__mmask16)out, _mm_maskz_loadu_epi8((__mmask16)in, from));
+    }
+}
+
 /* Lower bytes. */
 RAW_INLINE wide_b wide_bytes(const wide_h *x)
 {

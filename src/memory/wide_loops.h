@@ -388,6 +388,17 @@ RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
 
 /* ---- casts ---- */
 
+#ifdef WIDE_PARTS
+/* A short row: the other elements of the step are zeros. */
+#define WIDE_SHORT(S, D)                                         \
+    do {                                                         \
+        unsigned char in[STEP * size_##S], out[STEP * size_##D]; \
+        wide_part(in, sizeof in, s, n *size_##S, sizeof in);     \
+        if (!S##_try_##D(out, in))                               \
+            S##_as_##D(out, in);                                 \
+        wide_part(d, n *size_##D, out, sizeof out, sizeof out);  \
+    } while (0)
+#else
 /* A short row: `k` elements from its begin and `k` from its end, which may overlap. */
 #define WIDE_ENDS(S, D, k)                                                  \
     do {                                                                    \
@@ -399,6 +410,18 @@ RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
         memcpy(d, out, (k)*size_##D);                                       \
         memcpy(d + (n - (k)) * size_##D, out + (k)*size_##D, (k)*size_##D); \
     } while (0)
+#define WIDE_SHORT(S, D)        \
+    do {                        \
+        if (n >= 8)             \
+            WIDE_ENDS(S, D, 8); \
+        else if (n >= 4)        \
+            WIDE_ENDS(S, D, 4); \
+        else if (n >= 2)        \
+            WIDE_ENDS(S, D, 2); \
+        else if (n)             \
+            WIDE_ENDS(S, D, 1); \
+    } while (0)
+#endif
 
 /* How many elements further on a long row is prefetched: the hardware of x86-64 stops at the end of each page. Rows of
  * bytes are not, since it keeps up with them. */
@@ -421,14 +444,7 @@ RAW_INLINE void load_f8e8m0(wide_f *x, const unsigned char *p)
                                                         int64_t sstep, size_t n, size_t rows)                    \
     {                                                                                                            \
         for (; rows; rows--, d += dstep, s += sstep)                                                             \
-            if (n >= 8)                                                                                          \
-                WIDE_ENDS(S, D, 8);                                                                              \
-            else if (n >= 4)                                                                                     \
-                WIDE_ENDS(S, D, 4);                                                                              \
-            else if (n >= 2)                                                                                     \
-                WIDE_ENDS(S, D, 2);                                                                              \
-            else if (n)                                                                                          \
-                WIDE_ENDS(S, D, 1);                                                                              \
+            WIDE_SHORT(S, D);                                                                                    \
     }                                                                                                            \
     static void S##_to_##D(void *dst, int64_t dstep, const void *src, int64_t sstep, size_t n, size_t rows)      \
     {                                                                                                            \

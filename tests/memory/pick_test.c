@@ -1,12 +1,11 @@
 /* Short pieces that are picked by table look-up, against a copy byte by byte. Each buffer is as large as what its
  * pieces need, and lies between pages that cannot be touched, at the beginning or the end of its own. */
-#define _DEFAULT_SOURCE
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "guarded.h"
 #include "memory/memory.h"
 #include "memory/pick.h"
 #include "memory_levels.h"
@@ -21,30 +20,7 @@ static int64_t from_to(int64_t low, int64_t high)
     return low + (int64_t)(ref_random(&seed) % (uint64_t)(high - low + 1));
 }
 
-enum { PIECES = 40, PAGE = 65536 /* or less */ };
-
-struct guarded {
-    unsigned char *map, *at;
-    size_t bytes;
-};
-
-static unsigned char *guard(struct guarded *g, int64_t bytes)
-{
-    const size_t room = ((size_t)bytes + PAGE - 1) / PAGE * PAGE;
-    g->bytes = room + 2 * (size_t)PAGE;
-    g->map = mmap(NULL, g->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(g->map != MAP_FAILED);
-    assert_int_equal(mprotect(g->map + PAGE, room, PROT_READ | PROT_WRITE), 0);
-    g->at = g->map + PAGE + (from_to(0, 1) ? room - (size_t)bytes : 0);
-    for (int64_t i = 0; i < bytes; i++)
-        g->at[i] = (unsigned char)ref_random(&seed);
-    return g->at;
-}
-
-static void release(const struct guarded *g)
-{
-    assert_int_equal(munmap(g->map, g->bytes), 0);
-}
+enum { PIECES = 40 };
 
 /* Pieces of 1 to 15 bytes, often all of one length: dense or with gaps in src, with or without a gap after each turn in
  * dst. Returns how many turns were picked. */
@@ -58,12 +34,12 @@ static int64_t check(int n, int64_t turns, bool upwards)
         const int64_t bytes = even ? length : from_to(1, 15);
         const int64_t step = dense ? bytes : bytes + from_to(0, far ? 300 : 16);
         const int64_t room = bytes + (turns - 1) * step;
-        const unsigned char *at = guard(&src[i], room);
+        const unsigned char *at = guarded_make(&src[i], room, &seed);
         pieces[i] = (struct pick_piece){upwards ? at : at + room - bytes, upwards ? step : -step, bytes};
         all += bytes;
     }
     const int64_t dstep = all + (from_to(0, 1) ? 0 : from_to(1, 40)), room = turns * dstep;
-    unsigned char *got = guard(&dst, room), *want = malloc((size_t)room);
+    unsigned char *got = guarded_make(&dst, room, &seed), *want = malloc((size_t)room);
     assert_non_null(want);
     memcpy(want, got, (size_t)room);
     const int64_t done = pick_turns(got, dstep, pieces, n, turns);
@@ -73,8 +49,8 @@ static int64_t check(int n, int64_t turns, bool upwards)
             memcpy(want + at, pieces[i].src + t * pieces[i].step, (size_t)pieces[i].bytes);
     assert_memory_equal(got, want, (size_t)room);
     for (int i = 0; i < n; i++)
-        release(&src[i]);
-    release(&dst);
+        guarded_free(&src[i]);
+    guarded_free(&dst);
     free(want);
     return done;
 }
@@ -103,7 +79,8 @@ static void copies_of_short_units_match_a_copy_of_each(void **state)
         const bool across = from_to(0, 3) == 0; /* the loop that is dense in dst is the outer one */
         const int64_t sbytes = (rows - 1) * srow + (turns - 1) * sturn + unit, dbytes = rows * drow;
         struct guarded from, to;
-        unsigned char *src = guard(&from, sbytes), *dst = guard(&to, dbytes), *want = malloc((size_t)dbytes);
+        unsigned char *src = guarded_make(&from, sbytes, &seed), *dst = guarded_make(&to, dbytes, &seed),
+                      *want = malloc((size_t)dbytes);
         assert_non_null(want);
         memcpy(want, dst, (size_t)dbytes);
         const struct memory_tile t =
@@ -116,8 +93,8 @@ static void copies_of_short_units_match_a_copy_of_each(void **state)
         if (memcmp(dst, want, (size_t)dbytes) != 0)
             fail_msg("round %d: units of %d bytes, %d apart, %d by %d", round, (int)unit, (int)sturn, (int)rows,
                      (int)turns);
-        release(&from);
-        release(&to);
+        guarded_free(&from);
+        guarded_free(&to);
         free(want);
     }
 }

@@ -2,6 +2,7 @@
 
 #include "base/dtype.h"
 #include "base/math.h"
+#include "memory/cast.h"
 #include "memory/past.h"
 #include "memory/pick.h"
 #include "memory/raw.h"
@@ -10,9 +11,8 @@
 #define FAR 512        /* bytes between two rows in src beyond which they are prefetched */
 #define CAST_ROWS 2048 /* bytes of rows for which a call of the cast kernel pays */
 #define CAST_RUN 128   /* bytes of a row in one piece for which it pays */
-#define LANES 16       /* whose rows are picked together */
+#define LANES 64       /* whose rows are picked together */
 #define SIDE 16        /* rows that past_units copies side by side */
-#define JOINED 16384   /* bytes of rows that are gathered before they are cast */
 
 int64_t lane_across(const struct lane *lanes, uint32_t n)
 {
@@ -206,37 +206,26 @@ static int64_t source_bytes(const struct lane *l, int64_t bytes)
     return bytes / (int64_t)weft_dtype_size(l->to) * (int64_t)weft_dtype_size(l->from);
 }
 
-/* How many lanes from the first one on have rows that follow each other in dst without gaps. 0: there are gaps, or rows
- * are long enough to be cast one by one. */
+/* How many lanes from the first one on have rows that follow each other in dst. 0: none do, or rows are long enough to
+ * be cast one by one. */
 static uint32_t joined(const struct lane *lanes, uint32_t n)
 {
     int64_t bytes = lanes[0].bytes;
     uint32_t k = 1;
-    for (; k < n && lanes[k].dst == lanes[0].dst + bytes && lanes[k].dstep == lanes[0].dstep; k++)
+    for (; k < n && k < LANES && lanes[k].dst == lanes[0].dst + bytes && lanes[k].dstep == lanes[0].dstep; k++)
         bytes += lanes[k].bytes;
-    return k > 1 && bytes == lanes[0].dstep && 2 * source_bytes(&lanes[0], bytes) <= JOINED ? k : 0;
+    bool gaps = bytes != lanes[0].dstep, brief = bytes < k * CAST_RUN;
+    return k > 1 && (!gaps || brief) && 2 * max64(bytes, source_bytes(&lanes[0], bytes)) <= CAST_BLOCK ? k : 0;
 }
 
-/* Joined rows are gathered before they are cast, so that dst is written in long runs. What comes next is prefetched. */
+/* Joined rows are cast together. */
 static void cast_joined(const struct lane *lanes, uint32_t n, int64_t rows)
 {
-    unsigned char block[JOINED];
-    const int64_t row = source_bytes(&lanes[0], lanes[0].dstep), several = JOINED / row;
-    for (int64_t r = 0; r < rows; r += several) {
-        const int64_t turn = min64(several, rows - r);
-        unsigned char *at = block;
-        for (uint32_t i = 0; i < n; i++) {
-            const struct lane *l = &lanes[i];
-            const int64_t bytes = source_bytes(l, l->bytes);
-            memory_copy_units(at, row, l->src + r * l->sstep, l->sstep, turn, (size_t)bytes);
-            at += bytes;
-            const uintptr_t next = (uintptr_t)l->src + (uintptr_t)((r + turn) * l->sstep);
-            for (int64_t b = 0; b < turn * bytes && l->sstep == bytes; b += LINE)
-                __builtin_prefetch((const void *)(next + (uintptr_t)b), 0, 2);
-        }
-        memory_cast(lanes[0].dst + r * lanes[0].dstep, lanes[0].to, block, lanes[0].from,
-                    (size_t)(turn * row) / weft_dtype_size(lanes[0].from));
-    }
+    struct pick_piece pieces[LANES];
+    for (uint32_t i = 0; i < n; i++)
+        pieces[i] = (struct pick_piece){(const unsigned char *)lanes[i].src, lanes[i].sstep,
+                                        source_bytes(&lanes[i], lanes[i].bytes)};
+    cast_pieces(lanes[0].dst, lanes[0].dstep, lanes[0].to, pieces, (int)n, lanes[0].from, rows);
 }
 
 /* Rows that are one piece on both sides. */
