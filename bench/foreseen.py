@@ -3,9 +3,9 @@
 
     python3 bench/foreseen.py [--build build] [--cases 40] [--seed 1] [--limit-seconds S] [--json FILE] [--one-host]
 
-The machine is measured first: weft sim --calibrate, three times alone, of which each median counts, and between played hosts whose links
-are limited, an exchange of eight bytes between two of these, and messages of 64 KiB and of 1 MiB that eight of them all give each other
-on slow links. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos,
+The machine is measured in each of the first rounds, and of each figure the median counts: weft sim --calibrate, alone and between
+played hosts whose links are limited, an exchange of eight bytes between two of these, and messages of 64 KiB and of 1 MiB that eight of
+them all give each other on slow links. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos,
 many tensors and fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction,
 to a rate that is drawn, too; weft sim is told what such a link carries of data.
 
@@ -107,8 +107,7 @@ def calibrate_crowd(options):
 
 def calibrate(options, folder):
     """The keys of the machine file, with their units: GB/s and ns."""
-    machine = medians([keys_of(subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout)
-                       for _ in range(CALIBRATIONS)])
+    machine = keys_of(subprocess.run([options.weft, "sim", "--calibrate"], check=True, capture_output=True, text=True).stdout)
     machine["nic"] = "0 GB/s"
     if options.one_host:
         return machine
@@ -315,7 +314,7 @@ def begin(options, folder):
         if kept.get("one_host", False) != options.one_host:
             raise Failed("%s has cases of %s: name another file" % (options.json, "played hosts, too" if options.one_host else "one host alone"))
         return kept
-    kept = dict(seed=options.seed, one_host=options.one_host, build=build_of(options), machine=calibrate(options, folder), cases=[], replaced=[],
+    kept = dict(seed=options.seed, one_host=options.one_host, build=build_of(options), machines=[calibrate(options, folder)], cases=[], replaced=[],
                 tried=[])
     keep(options, kept)
     return kept
@@ -323,43 +322,34 @@ def begin(options, folder):
 
 def next_case(options, folder, kept, place):
     """The first case of a place behind those that were tried."""
-    cores = max(1, int(kept["machine"]["cores"]))
+    machine = kept["machines"][0]
+    cores = max(1, int(machine["cores"]))
     candidates = drawn(options.seed, place, cores, lambda case: foresee(options, folder, case, tried_on(case, cores)), options.one_host)
     case = next(itertools.islice(candidates, kept["tried"][place], None))
     kept["tried"][place] += 1
-    return dict(case, foreseen=foresee(options, folder, case, kept["machine"]), repeats_ns=[])
-
-
-def finish(case):
-    case["measured_ns"] = statistics.median(case["repeats_ns"])
-    case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
-    print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
-        case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
-        case["foreseen"]["algorithm"]), flush=True)
+    return dict(case, foreseen=foresee(options, folder, case, machine), repeats_ns=[])
 
 
 def measure_place(options, folder, kept, place):
     """Another repeat of the case of a place. If its repeats differ, the case is dropped, and the next round begins another one."""
     case = kept["cases"][place] or next_case(options, folder, kept, place)
-    case["repeats_ns"].append(repeat(options, folder, case, kept["machine"]))
+    case["repeats_ns"].append(repeat(options, folder, case, kept["machines"][0]))
     spread = max(case["repeats_ns"]) / min(case["repeats_ns"]) - 1
     kept["cases"][place] = case if spread <= SPREAD else None
     if spread > SPREAD:
         kept["replaced"].append(case["name"])
         print("replaced: its repeats differ by %.0f %%: %s" % (spread * 100, case["name"]), flush=True)
-    elif len(case["repeats_ns"]) == REPEATS:
-        finish(case)
     keep(options, kept)
 
 
 def measured(kept, place):
     case = kept["cases"][place]
-    return case and "error" in case
+    return case and len(case["repeats_ns"]) >= REPEATS
 
 
-def compare(options, folder):
-    end, kept = time.time() + options.limit_seconds, begin(options, folder)
-    print("# measured before all cases:\n" + "".join("# " + x + "\n" for x in text_of(kept["machine"]).splitlines()), end="", flush=True)
+def measure_all(options, folder, kept):
+    """The rounds. The first calibration says how plans are lowered."""
+    end = time.time() + options.limit_seconds
     kept["cases"] += [None] * (options.cases - len(kept["cases"]))
     kept["tried"] += [0] * (options.cases - len(kept["tried"]))
     places = range(options.cases)
@@ -367,7 +357,27 @@ def compare(options, folder):
         for place in places:
             if time.time() < end and not measured(kept, place):
                 measure_place(options, folder, kept, place)
-    return [kept["cases"][place] for place in places if measured(kept, place)], kept["replaced"]
+        if len(kept["machines"]) < CALIBRATIONS:
+            kept["machines"].append(calibrate(options, folder))
+            keep(options, kept)
+    return [kept["cases"][place] for place in places if measured(kept, place)]
+
+
+def compare(options, folder):
+    kept = begin(options, folder)
+    cases = measure_all(options, folder, kept)
+    machine = medians(kept["machines"])
+    print("# measured in %d rounds, for all cases:\n" % len(kept["machines"]), end="")
+    print("".join("# " + x + "\n" for x in text_of(machine).splitlines()), end="", flush=True)
+    for case in cases:
+        case["foreseen"] = foresee(options, folder, case, machine)
+        case["measured_ns"] = statistics.median(case["repeats_ns"])
+        case["error"] = case["foreseen"]["time_ns"] / case["measured_ns"] - 1
+        print("%+6.1f %%  measured %8.3f ms  foreseen %8.3f ms  %s (%s)" % (
+            case["error"] * 100, case["measured_ns"] / 1e6, case["foreseen"]["time_ns"] / 1e6, case["name"],
+            case["foreseen"]["algorithm"]), flush=True)
+    keep(options, kept)
+    return cases, kept["replaced"]
 
 
 def main():

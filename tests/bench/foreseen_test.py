@@ -73,16 +73,17 @@ bench = argparse.Namespace(weft=options.weft, json=None, seed=3, one_host=False,
 with unittest.mock.patch.multiple(
         foreseen, repeat=measured_time, foresee=lambda *_: dict(ranks=2, time_ns=1.5e6, algorithm="direct"),
         drawn=lambda _seed, place, *_: (dict(name="%d/%d" % (place, i), hosts=1) for i in itertools.count()),
-        begin=lambda *_: dict(machine=dict(cores="2"), cases=[], replaced=[], tried=[])):
+        calibrate=lambda *_: turns.append("calibrated") or dict(cores="2"),
+        begin=lambda *_: dict(machines=[dict(cores="2")], cases=[], replaced=[], tried=[])):
     with contextlib.redirect_stdout(None):
         cases, replaced = foreseen.compare(bench, folder)
-check(turns == ["0/0", "1/0"] * 3 + ["0/1", "1/0"] * 2 + ["0/1"] * 3, str(turns))
+check(turns == ["0/0", "1/0", "calibrated"] * 2 + ["0/0", "1/0"] + ["0/1", "1/0"] * 2 + ["0/1"] * 3, str(turns))
 check(replaced == ["0/0"] and [case["name"] for case in cases] == ["0/1", "1/0"] and cases[0]["error"] == 0.5, str(cases))
 
 # A file of another seed or build is refused; one of the same is gone on with.
 file = os.path.join(folder, "kept.json")
 bench = argparse.Namespace(weft=options.weft, build=os.path.dirname(options.weft), json=file, seed=3, one_host=False)
-whole = dict(seed=3, build=foreseen.build_of(bench), machine=machine, cases=[None], replaced=[], tried=[2])
+whole = dict(seed=3, build=foreseen.build_of(bench), machines=[machine], cases=[None], replaced=[], tried=[2])
 for change, good in (dict(), True), (dict(seed=4), False), (dict(build="0" * 64), False):
     foreseen.keep(bench, dict(whole, **change))
     try:
