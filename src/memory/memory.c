@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/math.h"
 #include "memory/cast.h"
+#include "memory/cast_rows.h"
 #include "memory/copy.h"
 #include "memory/line.h"
 #include "memory/ops.h"
@@ -346,20 +347,21 @@ static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, i
 }
 
 /* A cast of rows that are contiguous on both sides. Several short ones must not be shorter than a step of vectors. */
-static bool cast_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
+static bool cast_tile_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
     int last = t->loops - 1, row = last - 1;
     int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from);
     if (last >= 0 && (t->stride[0][last] != dsize || t->stride[1][last] != ssize))
         return false;
     int64_t at[MEMORY_LOOPS] = {0}, doff = 0, soff = 0, n = last < 0 ? 1 : t->n[last];
-    if (row >= 0 && n * ssize < ROW && (n < (int64_t)cast_shortest(to, from) || unit_loop(t, 0, weft_dtype_size(to)) != last))
+    if (row >= 0 && n * ssize < ROW &&
+        (n < (int64_t)cast_rows_shortest(to, from) || unit_loop(t, 0, weft_dtype_size(to)) != last))
         return false;
     if (row < 0)
         cast_run(dst, to, src, from, (size_t)n);
     else
         do
-            cast_many(dst + doff, t->stride[0][row], to, src + soff, t->stride[1][row], from, (size_t)n,
+            cast_rows(dst + doff, t->stride[0][row], to, src + soff, t->stride[1][row], from, (size_t)n,
                       (size_t)t->n[row]);
         while (next_turn(t, 3u << row, at, &doff, &soff));
     return true;
@@ -384,7 +386,7 @@ void memory_copy(const struct memory_tile *t, void *dst, int to, const void *src
     if (to == from || cast_is_move(to, from)) {
         if (dst != src)
             copy_nest(t->loops, t->n, t->stride[0], t->stride[1], dst, src, weft_dtype_size(to));
-    } else if (memory_tile_count(t) && !cast_rows(t, dst, to, src, from) && !cast_turned(t, dst, to, src, from)) {
+    } else if (memory_tile_count(t) && !cast_tile_rows(t, dst, to, src, from) && !cast_turned(t, dst, to, src, from)) {
         struct memory_term term = {src, from, t->stride[1]};
         memory_fold(t, dst, to, 0, from, 0, 0, &term, 1);
     }

@@ -6,8 +6,8 @@
 
 #include "guarded.h"
 #include "memory/cast.h"
+#include "memory/cast_rows.h"
 #include "memory/memory.h"
-#include "memory/pick.h"
 #include "memory_levels.h"
 #include "memory_ref.h"
 #include "support/share.h"
@@ -120,7 +120,7 @@ static void pieces_match_a_cast_of_all_elements(void **state)
                 memcpy(at, pieces[i].src + t * pieces[i].step, (size_t)pieces[i].bytes);
         unsigned char *out = cast_dense(dense, to, from, turns * count);
         spread(want, dstep, out, count * dsize, turns);
-        cast_pieces(d, dstep, to, pieces, n, from, turns);
+        cast_rows_pieces(d, dstep, to, pieces, n, from, turns);
         if (memcmp(d, want, written) != 0)
             fail_msg("round %d: %d turns of %d pieces, %s to %s", round, (int)turns, n, weft_dtype_name(from),
                      weft_dtype_name(to));

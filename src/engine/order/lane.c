@@ -2,7 +2,7 @@
 
 #include "base/dtype.h"
 #include "base/math.h"
-#include "memory/cast.h"
+#include "memory/cast_rows.h"
 #include "memory/past.h"
 #include "memory/pick.h"
 #include "memory/raw.h"
@@ -215,7 +215,7 @@ static uint32_t joined(const struct lane *lanes, uint32_t n)
     for (; k < n && k < LANES && lanes[k].dst == lanes[0].dst + bytes && lanes[k].dstep == lanes[0].dstep; k++)
         bytes += lanes[k].bytes;
     bool gaps = bytes != lanes[0].dstep, brief = bytes < k * CAST_RUN;
-    return k > 1 && (!gaps || brief) && 2 * max64(bytes, source_bytes(&lanes[0], bytes)) <= CAST_BLOCK ? k : 0;
+    return k > 1 && (!gaps || brief) && 2 * max64(bytes, source_bytes(&lanes[0], bytes)) <= CAST_ROWS_BLOCK ? k : 0;
 }
 
 /* Joined rows are cast together. */
@@ -225,7 +225,7 @@ static void cast_joined(const struct lane *lanes, uint32_t n, int64_t rows)
     for (uint32_t i = 0; i < n; i++)
         pieces[i] = (struct pick_piece){(const unsigned char *)lanes[i].src, lanes[i].sstep,
                                         source_bytes(&lanes[i], lanes[i].bytes)};
-    cast_pieces(lanes[0].dst, lanes[0].dstep, lanes[0].to, pieces, (int)n, lanes[0].from, rows);
+    cast_rows_pieces(lanes[0].dst, lanes[0].dstep, lanes[0].to, pieces, (int)n, lanes[0].from, rows);
 }
 
 /* Rows that are one piece on both sides. */
