@@ -16,6 +16,7 @@
 #define LONG 128   /* elements of a row that is cast by itself */
 #define BESIDE 512 /* elements of the longest row that is better cast side by side with others */
 #define LINE 64    /* bytes of a cache line */
+#define PICKED 32  /* bytes of a turn in src: a vector then has pieces of several turns out of each source */
 #define STEP 16    /* elements of a vector */
 #define MASKED 8   /* elements of a row for which a vector pays, if masks leave out the others */
 
@@ -29,7 +30,7 @@ void cast_rows_pieces(void *dst, int64_t dstep, int to, const struct pick_piece 
     const bool gaps = dstep != (int64_t)written;
     const int64_t most = CAST_ROWS_BLOCK / (gaps ? max64(turn, (int64_t)written) : turn);
     struct pick_period period;
-    const int64_t picked = n > 1 ? pick_begin(&period, turn, pieces, n, turns) : 0;
+    const int64_t picked = n > 1 && turn <= PICKED ? pick_begin(&period, turn, pieces, n, turns) : 0;
     for (int64_t r = 0, k; r < turns; r += k, d += k * dstep) {
         k = min64(most, turns - r);
         if (r < picked) {
