@@ -5,9 +5,9 @@
 
 The machine is measured in each of the first rounds, and of each figure the median counts: weft sim --calibrate, alone and between
 played hosts whose links are limited, an exchange of eight bytes between two of these, and messages of 64 KiB and of 1 MiB that eight of
-them all give each other on slow links. Then cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards, collectives, halos,
-many tensors and fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of these, each direction,
-to a rate that is drawn, too; weft sim is told what such a link carries of data.
+them all give each other on slow links. Cases are drawn by the seed and the number of cores alone, whatever else was measured: reshards,
+collectives, halos, many tensors and fan-outs, a quarter of them on one host, the others on 2 to 8 played hosts. tc limits the links of
+these, each direction, to a rate that is drawn, too; weft sim is told what such a link carries of data.
 
 All ranks begin a run at the same time, and it lasts until the last one is done. A case is measured in five repeats of several runs; the
 run that a quarter of them does not exceed is the repeat's time. Repeats go in rounds: each is a job of its own, and all other cases are
