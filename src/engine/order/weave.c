@@ -26,8 +26,10 @@
 #include "engine/shape.h"
 #include "engine/work.h"
 #include "memory/line.h"
+#include "memory/pick.h"
 
 #define PASS (8 << 20) /* bytes of a pass: half a millisecond */
+#define BRIEF 2048     /* bytes of a row in pieces shorter than LANE_RUN that are rows of their own */
 #define SPARSE 4       /* times the bytes that a turn writes, which may lie between two rows */
 
 /* The copies of one channel, or local copies. */
@@ -78,8 +80,22 @@ static bool same_rows(const struct exec_move *a, const struct exec_move *b)
     return a->tile == b->tile && a->bytes == b->bytes && a->to == b->to && a->from == b->from;
 }
 
+/* Are rows of this tile to be one piece each? Pieces must be long enough to be copied one by one. Shorter ones must be
+ * enough for a call for all of them: those of several streams, which may fill rows of the destination together, are
+ * picked or cast together (lane.c). */
+static bool fine(const struct exec_move *m)
+{
+    const struct memory_tile *t = m->tile;
+    if (t->loops < 2 || !is_span(m, t->loops - 1))
+        return false;
+    int64_t piece = t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to);
+    if (piece >= LANE_RUN)
+        return m->to == m->from;
+    return (m->to != m->from || pick_here()) && piece * t->n[t->loops - 2] >= BRIEF;
+}
+
 /* Cuts a move into rows, which are the turns of its outer loops. It cuts as many loops as make a row at most LANE_ROW
- * bytes, and all but the last if rows are then one piece. */
+ * bytes, and all but the last if rows are to be one piece. */
 static int cut(struct program *p, struct exec_move *m, struct seen *seen)
 {
     const struct exec_move **like = &seen->moves[hash_u64((uintptr_t)m->tile, (uint64_t)m->bytes) % SEEN];
@@ -96,9 +112,8 @@ static int cut(struct program *p, struct exec_move *m, struct seen *seen)
     r->bytes = m->bytes;
     if (!t || !t->loops)
         return 0;
-    bool fine = t->loops > 1 && m->to == m->from && is_span(m, t->loops - 1) &&
-                t->n[t->loops - 1] * (int64_t)weft_dtype_size(m->to) >= LANE_RUN;
-    for (int i = 0; !i || (i < t->loops - 1 && (fine || r->bytes > LANE_ROW)); i++) {
+    const bool all = fine(m);
+    for (int i = 0; !i || (i < t->loops - 1 && (all || r->bytes > LANE_ROW)); i++) {
         r->cut = i;
         r->n *= t->n[i];
         r->bytes /= t->n[i];
@@ -560,6 +575,26 @@ static int64_t line_by_line(weft_exec *x)
     return bytes;
 }
 
+/* Moves the stream on by `rows` rows that were copied. If one more is left in their loop, as in blocks that are dealt
+ * to ranks in turn, it is copied now: the streams then begin the next turn of the loop around it together. Returns its
+ * bytes. */
+static int64_t pass_rows(weft_exec *x, struct weave_stream *s, int64_t rows)
+{
+    const struct exec_move *m = move_at(x, s);
+    const struct lane_rows *r = m->rows;
+    int64_t bytes = 0;
+    bool through;
+    s->row += rows;
+    if (r->cut && (s->row + 1) % m->tile->n[r->cut] == 0)
+        bytes = move_rows(m, &s->row, r->bytes);
+    if (s->row % r->n)
+        return bytes;
+    s->row = 0;
+    if (++s->move == x->program->steps[current(x, s, &through)].nwork)
+        end_step(x, s);
+    return bytes;
+}
+
 /* Copies all streams row by row, as long as they go in step. Returns the bytes that it copied; 0: they do not. */
 static int64_t abreast(weft_exec *x)
 {
@@ -576,17 +611,10 @@ static int64_t abreast(weft_exec *x)
         lane_cast(w->lanes, n, rows, x->program->past);
     else
         lane_kernel(w->lanes, n, rows);
-    for (uint32_t i = 0; i < n; i++) {
-        struct weave_stream *s = w->lanes[i].stream;
-        bool through;
-        s->row += rows;
-        if (s->row < w->lanes[i].rows->n)
-            continue;
-        s->row = 0;
-        if (++s->move == x->program->steps[current(x, s, &through)].nwork)
-            end_step(x, s);
-    }
-    return rows * bytes;
+    bytes *= rows;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += pass_rows(x, w->lanes[i].stream, rows);
+    return bytes;
 }
 
 bool weave_pass(weft_exec *x, bool idle)
