@@ -31,6 +31,7 @@
 #include "memory/pick.h"
 
 #define LINE 64 /* bytes of a cache line */
+#define LESS 2  /* times the bytes of pushes that pulls go through, if senders are to copy spans of one length */
 
 struct way_ends way_ends_in(const weft_exec *x, const struct exec_in *in, uint32_t k)
 {
@@ -71,6 +72,27 @@ static bool walks_alike(const struct shape *both)
     return !both->loops || both->stride[1][both->loops - 1] == least;
 }
 
+/* Bytes of the cache lines that a span has a part in, as far as no other span of the side has one, too. */
+static int64_t lines_of(const struct shape *side, const struct block_part *part)
+{
+    int64_t span = side->length * (int64_t)weft_dtype_size(part->dtype), step = side->stride[0][side->outer - 1];
+    return min64(span + LINE - 1, max64(step, span));
+}
+
+/* Both sides are strided. Does the sender have the shorter spans? If spans are as long, the sides differ in the gaps
+ * between them. A side that does not walk through its memory for all channels together is read or written in whole
+ * lines of which a channel needs a part. */
+static bool shorter(const struct shape *at_src, const struct block_part *src, const struct shape *at_dst,
+                    const struct block_part *dst)
+{
+    if (at_src->length != at_dst->length)
+        return at_src->length < at_dst->length;
+    int64_t read = at_src->length * (int64_t)weft_dtype_size(src->dtype);
+    int64_t written = at_dst->length * (int64_t)weft_dtype_size(dst->dtype);
+    int64_t pushed = read + lines_of(at_dst, dst), pulled = lines_of(at_src, src) + written;
+    return LESS * pushed < pulled;
+}
+
 bool way_pushes(const struct block *from, const struct block_message *sends, const struct block *to,
                 const struct block_message *recvs, uint32_t n, bool *woven)
 {
@@ -102,14 +124,15 @@ bool way_pushes(const struct block *from, const struct block_message *sends, con
                 continue;
             }
             struct shape both = shape_pair(from, src, to, dst);
-            if (!both.span && !(pick_here() && walks_alike(&both))) {
+            const bool picked = pick_here() && src->dtype == dst->dtype && walks_alike(&both);
+            if (!both.span && !picked) {
                 whole += bytes; /* a transpose, which the kernel does best as a whole; or single elements, which are
                                    not picked */
                 continue;
             }
             if (both.outer)
                 run = min64(run, both.length * (int64_t)weft_dtype_size(src->dtype));
-            if (!shape_is_dense(&at_src) && (at_src.length < at_dst.length || shape_is_dense(&at_dst)))
+            if (!shape_is_dense(&at_src) && (shape_is_dense(&at_dst) || shorter(&at_src, src, &at_dst, dst)))
                 push += bytes;
             else if (!shape_is_dense(&at_dst))
                 pull += bytes;

@@ -156,7 +156,8 @@ static void ranks_may_switch_off_different_ways(void **state)
 }
 
 /* From many ranks to one the senders copy; from one to many the receivers do, or both. Senders copy every fourth
- * element for each of four where these are picked. */
+ * element for each of four where these are picked, and not if they are cast. They copy rows of a few bytes whose gaps
+ * are narrower at the receiver. */
 enum pushed { NEVER, ALWAYS, PICKED };
 static const struct {
     struct pair pair;
@@ -168,6 +169,8 @@ static const struct {
     {{"f32[96,3000] @x1=0", "f32[96,3000/x] @x4", 0xffffffff}, NEVER},
     {{"u8[96000/x] @x4", "u8[96000/x:1] @x4", 0xffffffff}, PICKED},
     {{"u8[8,3000/x,8] @x4", "u8[8,3000,8/x:1] @x4", 0xffffffff}, PICKED},
+    {{"u8[96000/x] @x4", "i8[96000/x:1] @x4", 0xffffffff}, NEVER},
+    {{"bf16[9000,24] @x2=0,1", "bf16[9000,24/y~1] @y4", 0xffffffff}, ALWAYS},
 };
 
 static void run_crowd(struct ranks_rank *r)
