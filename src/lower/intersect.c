@@ -20,6 +20,26 @@ static int add_dup(const struct job *j, struct slots *s, struct dup u)
     return 0;
 }
 
+/* Adds ghosts to `first`. They prolong the run that they continue on either side, both in positions and in places.
+ * Where ghosts in two dims are no slots, runs have to be of ghosts or of the interior. */
+static int add_first(const struct job *j, struct slots *s, struct run g)
+{
+    for (size_t i = 0; i < s->first.n && !j->dst->faces; i++) {
+        struct run *r = &s->first.v[i];
+        if (r->at + r->len == g.at && r->to + r->len == g.to) {
+            r->len += g.len;
+            return 0;
+        }
+        if (g.at + g.len == r->at && g.to + g.len == r->to) {
+            r->at = g.at;
+            r->to = g.to;
+            r->len += g.len;
+            return 0;
+        }
+    }
+    return runs_add(&s->first, g);
+}
+
 /* Adds a ghost run. Positions that no earlier run covers go to `first`, the others to `dup`. All runs are intervals. */
 static int add_ghost(const struct job *j, struct slots *s, const struct run *g)
 {
@@ -40,7 +60,7 @@ static int add_ghost(const struct job *j, struct slots *s, const struct run *g)
             next = in->at + in->len < end ? in->at + in->len : end;
             rc = add_dup(j, s, (struct dup){x, next - x, to, in->to + (x - in->at)});
         } else {
-            rc = runs_add(&s->first, (struct run){.at = x, .len = next - x, .n = 1, .to = to});
+            rc = add_first(j, s, (struct run){.at = x, .len = next - x, .n = 1, .to = to});
         }
         if (rc)
             return rc;

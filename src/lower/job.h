@@ -59,7 +59,7 @@ struct dup {
     int64_t at, len, to, from;
 };
 struct slots {
-    struct runs first; /* every position once, with its place in the buffer; no run has ghosts and interior */
+    struct runs first; /* every position once, with its place in the buffer; see intersect.c for runs with ghosts */
     struct dup *dup;   /* further places of the same positions: ghosts */
     size_t ndup, cap;
     int64_t inner; /* extent of the piece's interior; INT64_MAX in a dim without ghosts */
