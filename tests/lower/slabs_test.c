@@ -43,6 +43,27 @@ static void chosen_for_short_runs(void **state)
     assert_algorithm("i32[65536,256] @x4 +max(x)", "i32[65536,256/y:1] @y4=4..7", NULL, 0, true);
 }
 
+#define SUM "f32[4194304] @x8 +sum(x)"
+
+static void chosen_where_few_ranks_hold_the_destination(void **state)
+{
+    weft_machine m = WEFT_MACHINE_INIT;
+    (void)state;
+    assert_algorithm(SUM, "f32[4194304] @x1", NULL, 0, true);
+    assert_algorithm(SUM, "f32[4194304] @x1=9", NULL, 0, true);
+    assert_algorithm(SUM, "f32[4194304/x] @x2", NULL, 0, true);
+    assert_algorithm(SUM, "f32[4194304] @x2=8,9", NULL, 0, true);
+    assert_algorithm("u8[256,4096,53] @a7 +sum(a)", "u8[256,4096,53/x:64] @x7=0,3,1,5,2,4,6", NULL, 0, true);
+    assert_algorithm("f32[4194304] @x3 +sum(x)", "f32[4194304/x] @x2", NULL, 0, false); /* half would be idle */
+    assert_algorithm(SUM, "bf16[4194304/x] @x2", NULL, 0, false);                       /* narrower values */
+    assert_algorithm(SUM, "f32[4194304] @x1", NULL, 1, false);                          /* in place */
+    assert_algorithm("f32[16] @x8 +sum(x)", "f32[16] @x1", NULL, 0, false);
+    /* Two cores are busy with two ranks, and idle for half of the time with one. */
+    m.cores = 2;
+    assert_algorithm(SUM, "f32[4194304/x] @x2", &m, 0, false);
+    assert_algorithm(SUM, "f32[4194304] @x1", &m, 0, true);
+}
+
 static void not_chosen_where_it_gains_nothing(void **state)
 {
     (void)state;
@@ -83,7 +104,7 @@ static void what_does_not_fit_is_refused(void **state)
         {"f32[4096,64/x] @x4", "f32[4096/x,64] @x4", "slabs"},
         {"f32[4096,64] @x4 +sum(x)", "f32[4096,64/x~1] @x4", "ghosts"},
         {"f32[4096/y:7,64] @x4.y3 +sum(x)", "f32[4096,64/z] @z4", "deals blocks"},
-        {"f32[4096,64] @x4 +sum(x)", "f32[4096,64] @z1=4", "slabs"},
+        {"f32[4096,64] @x4 +sum(x)", "bf16[4096,64] @z1=4", "one rank would fold"},
         {"f32[3,5] @x8 +sum(x)", "f32[3,5/y] @y8=8..15", "no dim"},
         {"f64[4] @a2=2,3 +sum(a)", "f32[4] @a4 +sum(a)", "narrower"},
     };
@@ -121,14 +142,40 @@ static void each_rank_folds_whole_rows(void **state)
     }
 }
 
+/* Each rank of the source folds one slab, and sends it to the only rank of the destination. */
+static void all_sources_fold_for_one_rank(void **state)
+{
+    enum { RANKS = 8, ROOT = 2, COUNT = 4194304 };
+    weft_plan *plan[RANKS];
+    weft_lower_opts o = {.size = sizeof o};
+    (void)state;
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(lower_one(SUM, "f32[4194304] @x1=2", r, &o, &plan[r]), 0);
+    if (weft_plan_verify((const weft_plan *const *)(uintptr_t)plan, RANKS))
+        fail_msg("%s", weft_errmsg());
+    for (int r = 0; r < RANKS; r++) {
+        weft_stats stats = WEFT_STATS_INIT;
+        assert_int_equal(weft_plan_stats(plan[r], &stats), 0);
+        const int64_t slab = COUNT / RANKS * 4, terms = (RANKS - 1) * slab;
+        assert_int_equal(stats.folded, RANKS * slab);
+        assert_int_equal(stats.received, terms + (r == ROOT ? (RANKS - 1) * slab : 0));
+        assert_int_equal(stats.sent, terms + (r == ROOT ? 0 : slab));
+        assert_int_equal(stats.stated, stats.received);
+    }
+    for (int r = 0; r < RANKS; r++)
+        weft_plan_free(plan[r]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chosen_for_short_runs),
+        cmocka_unit_test(chosen_where_few_ranks_hold_the_destination),
         cmocka_unit_test(not_chosen_where_it_gains_nothing),
         cmocka_unit_test(not_chosen_between_hosts_and_on_devices),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(each_rank_folds_whole_rows),
+        cmocka_unit_test(all_sources_fold_for_one_rank),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

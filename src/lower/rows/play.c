@@ -139,10 +139,19 @@ static void broadcast(struct stages *s, const struct play *x)
         stages_end(s, 1, true);
 }
 
+/* All others send the root `bytes` bytes. */
+static void to_root(struct stages *s, const struct play *x, int64_t bytes, bool folds)
+{
+    int64_t each = stages_messages(s, bytes), near = s->rank[0].mates - 1, far = x->members - 1 - near;
+    for (int i = 1; i < s->n; i++)
+        stages_out(s, i, s->rank[i].host != s->rank[0].host, each, bytes, folds);
+    stages_in(s, 0, false, near * each, near * bytes, folds);
+    stages_in(s, 0, true, far * each, far * bytes, folds);
+}
+
 static void reduce(struct stages *s, const struct play *x)
 {
-    for (int i = 1; i < s->n; i++)
-        stages_send(s, i, 0, x->bytes, true);
+    to_root(s, x, x->bytes, true);
     stages_end(s, 1, true);
     stages_work(s, 0, x->members * x->bytes, stages_messages(s, x->bytes));
     stages_end(s, 1, false);
@@ -359,6 +368,20 @@ void play_tree(struct stages *s, const struct play *x)
         tree_down(s, x);
     else
         tree_up(s, x);
+}
+
+/* ---- slabs ---- */
+
+/* Of a reduce: each folds a part, and gives it to the root. */
+void play_slabs(struct stages *s, const struct play *x)
+{
+    int64_t slice = x->bytes / x->members;
+    everyone(s, x, slice, true);
+    stages_end(s, 1, true);
+    fold_all(s, x->bytes, stages_messages(s, slice), 1);
+    to_root(s, x, slice, false);
+    stages_work(s, 0, slice, 1);
+    stages_end(s, 1, true);
 }
 
 /* ---- all to all ---- */

@@ -25,6 +25,7 @@ void play_ring(struct stages *s, const struct play *x);
 void play_ring_both(struct stages *s, const struct play *x);
 void play_doubling(struct stages *s, const struct play *x);
 void play_tree(struct stages *s, const struct play *x);
+void play_slabs(struct stages *s, const struct play *x);
 void play_bruck(struct stages *s, const struct play *x);
 void play_two_level(struct stages *s, const struct play *x);
 #endif

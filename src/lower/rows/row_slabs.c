@@ -1,10 +1,14 @@
-/* Slabs: a fold of a destination whose pieces are short runs in the sources, such as columns of a matrix.
+/* Slabs: a fold of a destination whose pieces are short runs in the sources, such as columns of a matrix, or that few
+ * ranks hold.
  *
  * The general lowering folds each piece where it belongs. With short runs every rank then goes through the cache lines
- * of all sources. Here each rank of the destination's mesh folds a slab instead, whole rows that are long runs in the
- * sources, in its own memory. Then it sends each rank the part of the slab that belongs there. The sources are read
- * once and in long runs. For that the finished values are written and read once more, and cross to another rank once
- * more.
+ * of all sources. With few holders the other ranks are idle meanwhile. Here each rank of a mesh folds a slab instead,
+ * whole rows that are long runs in the sources, in its own memory. Then it sends each holder the part of the slab that
+ * belongs there. The sources are read once, in long runs, by all ranks of that mesh. For that the finished values are
+ * written and read once more, and cross to another rank once more.
+ *
+ * The mesh is the destination's. It is the source's if that has at least twice as many ranks as hold elements of the
+ * destination.
  *
  * The values are folded in the same order, and rounded in the same steps, as by the general lowering. */
 #include "base/dtype.h"
@@ -14,7 +18,8 @@
 
 #define LEAST_BYTES (1 << 20) /* of the tensor: a smaller one is a matter of messages, of which slabs have more */
 #define LEAST_RUN 1024        /* bytes of a row of a slab */
-#define MOST_RANKS 512        /* of the destination: each looks at the slabs of all */
+#define MOST_RANKS 512        /* of either mesh: each rank of the destination looks at the slabs of all */
+#define UNIT 1024             /* of costs: what it takes one rank to go through the whole tensor once */
 
 /* ---- what it costs ---- */
 
@@ -42,10 +47,44 @@ static int64_t percent_of(int64_t run)
     return run >= 2048 ? 100 : run >= 512 ? 180 : run >= 64 ? 200 : run >= 32 ? 350 : run >= 16 ? 500 : 800;
 }
 
-/* The dim along which slabs are cut: the first one that gives all ranks about the same. -1: there is none. */
-static int slab_dim(const struct job *j)
+/* How the destination is held. */
+struct held {
+    int64_t holders; /* positions that get any value */
+    int64_t most;    /* values of the position that gets most */
+};
+
+static bool gets_values(const struct job *j, int64_t position)
 {
-    int64_t ranks = j->dst->mesh;
+    return position >= 0 && !axes_part(j->dst, j->d_fold, position);
+}
+
+static struct held held_of(const struct job *j)
+{
+    struct held h = {0};
+    for (int64_t t = 0; t < j->dst->mesh; t++) {
+        int64_t n = gets_values(j, t) ? rows_count(j->dst, t) : 0;
+        h.holders += n > 0;
+        h.most = max64(h.most, n);
+    }
+    return h;
+}
+
+static bool narrower(const struct job *j)
+{
+    return weft_dtype_size(j->wire) < weft_dtype_size(j->src->dtype);
+}
+
+/* The layout whose ranks fold. It is not the source if values are narrower than terms: they could then cross to fewer
+ * bytes than the bound, which counts a term for each rank but the holder. */
+static const weft_layout *folders(const struct job *j)
+{
+    bool few = !narrower(j) && j->dst->mesh <= MOST_RANKS && j->src->mesh >= 2 * held_of(j).holders;
+    return few ? j->src : j->dst;
+}
+
+/* The dim along which slabs are cut: the first one that gives all ranks about the same. -1: there is none. */
+static int slab_dim(const struct job *j, int64_t ranks)
+{
     for (int d = 0; d < j->ndim; d++)
         if (j->src->dim[d].extent % ranks == 0 || j->src->dim[d].extent >= 8 * ranks)
             return d;
@@ -57,12 +96,13 @@ static int slab_dim(const struct job *j)
 static int make_slabs(const struct job *j, weft_layout **out)
 {
     weft_dim dims[WEFT_MAX_DIMS] = {{0}};
-    const weft_axis axis = {"slab", j->dst->mesh};
-    int *ranks = arena_alloc(j->arena, (size_t)j->dst->mesh * sizeof *ranks), cut = slab_dim(j);
+    const weft_layout *by = folders(j);
+    const weft_axis axis = {"slab", by->mesh};
+    int *ranks = arena_alloc(j->arena, (size_t)by->mesh * sizeof *ranks), cut = slab_dim(j, by->mesh);
     if (!ranks)
         return error_nomem();
-    for (int64_t i = 0; i < j->dst->mesh; i++)
-        ranks[i] = mesh_rank(j->dst, i);
+    for (int64_t i = 0; i < by->mesh; i++)
+        ranks[i] = mesh_rank(by, i);
     for (int d = 0; d < j->ndim; d++)
         dims[d].extent = j->src->dim[d].extent;
     dims[cut].nsplits = 1;
@@ -96,7 +136,7 @@ static int slabs_of(const struct job *j, const weft_layout **out)
 static bool may_save(const struct job *j)
 {
     bool all = layout_same_mesh(j->src, j->dst) && axes_count(j->src, j->s_split) == 1;
-    return weft_dtype_size(j->wire) < weft_dtype_size(j->src->dtype) && !all && j->meet != JOB_APART;
+    return narrower(j) && !all && j->meet != JOB_APART;
 }
 
 const char *row_slabs_unfit(const struct job *j)
@@ -113,13 +153,33 @@ const char *row_slabs_unfit(const struct job *j)
         return "there are ghosts";
     if (dealt)
         return "the source deals blocks";
-    if (j->dst->mesh < 2 || j->dst->mesh > MOST_RANKS)
-        return "the destination has one rank, or more than 512";
+    const int64_t ranks = folders(j)->mesh;
+    if (ranks < 2 || ranks > MOST_RANKS || j->dst->mesh > MOST_RANKS)
+        return "one rank would fold, or more than 512";
     if (may_save(j))
         return "it may send less than the bound, because values are narrower than terms and some ranks hold terms";
-    if (slab_dim(j) < 0)
+    if (slab_dim(j, ranks) < 0)
         return "no dim is long enough for a slab on each rank";
     return NULL;
+}
+
+/* What all ranks together do cannot take less time than the cores of the host need for it. */
+static int64_t shared(const struct job *j, int64_t busiest, int64_t all)
+{
+    return j->machine->cores ? max64(busiest, all / j->machine->cores) : busiest;
+}
+
+/* Does the general lowering take at least 15 % longer? Its busiest rank goes through all terms of what it folds. With
+ * slabs each goes through those of a slab, and the busiest one also reads and writes what it holds. */
+static bool faster(const struct job *j, int64_t elements, int64_t ranks, int64_t run)
+{
+    const struct held h = held_of(j);
+    const int64_t share = max64(1, h.most / (elements / UNIT)), terms = j->s_terms, copies = j->d_replicas;
+    const int64_t work = terms * percent_of(run) + 100; /* of a fold of the whole tensor, in hundredths */
+    const int64_t direct = shared(j, share * work / copies / 100 + 2 * share * (copies - 1) / copies,
+                                  UNIT * work / 100 + 2 * UNIT * (copies - 1));
+    const int64_t slabs = shared(j, UNIT * (terms + 1) / ranks + 2 * share, UNIT * (terms + 1) + 2 * UNIT * copies);
+    return direct * 100 > slabs * 115;
 }
 
 bool row_slabs_pays(const struct job *j)
@@ -127,15 +187,18 @@ bool row_slabs_pays(const struct job *j)
     const weft_machine *m = j->machine;
     if (machine_hosts(m, j->d->world) || m->inside_bytes_per_us || m->launch_ns || j->d->in_place || row_slabs_unfit(j))
         return false;
-    int64_t bytes = (int64_t)weft_dtype_size(j->src->dtype), row = bytes;
+    const weft_layout *by = folders(j);
+    const int cut = slab_dim(j, by->mesh);
+    int64_t elements = 1, row = (int64_t)weft_dtype_size(j->src->dtype);
+    const int64_t size = row;
     for (int d = 0; d < j->ndim; d++)
-        bytes *= j->src->dim[d].extent;
-    for (int d = slab_dim(j) + 1; d < j->ndim; d++)
+        elements *= j->src->dim[d].extent;
+    for (int d = cut + 1; d < j->ndim; d++)
         row *= layout_piece_extent(j->src, d, layout_piece(j->src, 0, d), NULL);
-    row *= layout_piece_share(j->src->dim[slab_dim(j)].extent, j->dst->mesh, 0, 0);
+    row *= layout_piece_share(j->src->dim[cut].extent, by->mesh, 0, 0);
     int64_t run = run_of(j, j->dst);
-    return bytes >= LEAST_BYTES && row >= LEAST_RUN && row >= 4 * run &&
-           j->s_terms * percent_of(run) > (j->s_terms + 2) * 115;
+    return elements * size >= LEAST_BYTES && row >= LEAST_RUN && (by != j->dst || row >= 4 * run) &&
+           faster(j, elements, by->mesh, run);
 }
 
 /* ---- the plan ---- */
@@ -206,11 +269,6 @@ static int get(void *arg, const struct span *box)
     return rc ? rc : draft_recv(s->j->d, 1, s->rank, s->j->wire, 0, NULL);
 }
 
-static bool gets_values(const struct job *j, int64_t position)
-{
-    return position >= 0 && !axes_part(j->dst, j->d_fold, position);
-}
-
 static int take(void *arg, const struct span *box, uint32_t buf, uint32_t node)
 {
     struct slabs *s = arg;
@@ -276,13 +334,14 @@ int64_t row_slabs_stated(const struct job *j, const struct recognised *r)
     (void)r;
     const weft_layout *mid;
     int rc = slabs_of(j, &mid);
-    if (rc || j->di < 0)
+    if (rc)
         return rc;
-    int64_t mine = common_count(j, mid, j->di, mid, j->di), own = 0, lacks = 0;
-    if (j->si >= 0)
-        own = common_count(j, j->src, j->si, mid, j->di);
+    const int64_t k = mesh_index(mid, j->d->rank);
+    int64_t mine = k < 0 ? 0 : common_count(j, mid, k, mid, k), own = 0, lacks = 0;
+    if (j->si >= 0 && mine > 0)
+        own = common_count(j, j->src, j->si, mid, k);
     if (gets_values(j, j->di)) {
-        lacks = common_count(j, j->dst, j->di, mid, j->di);
+        lacks = k < 0 ? 0 : common_count(j, j->dst, j->di, mid, k);
         lacks = lacks < 0 ? lacks : common_count(j, j->dst, j->di, j->dst, j->di) - lacks;
     }
     if (mine < 0 || own < 0 || lacks < 0)

@@ -11,13 +11,6 @@
 
 /* ---- stated volumes: formulas, not counts of the nodes that the lowering made ---- */
 
-static int64_t local_count(const weft_layout *l, int64_t index)
-{
-    int64_t n = index < 0 ? 0 : 1;
-    for (int d = 0; d < l->ndim && n; d++)
-        n *= layout_piece_extent(l, d, layout_piece(l, index, d), NULL);
-    return n;
-}
 static int64_t term_size(const struct job *j)
 {
     return (int64_t)weft_dtype_size(j->src->dtype);
@@ -37,12 +30,12 @@ static int64_t members(const struct job *j, const struct recognised *r)
 /* An allreduce's slices add up to the piece; the first member of its group counts all of it. */
 static int64_t piece_once(const struct job *j, const struct recognised *r)
 {
-    return j->si >= 0 && axes_number(j->src, r->axes, j->si) == 0 ? local_count(j->src, j->si) : 0;
+    return j->si >= 0 && axes_number(j->src, r->axes, j->si) == 0 ? rows_count(j->src, j->si) : 0;
 }
 
 static int64_t stated_one_phase(const struct job *j, const struct recognised *r)
 {
-    return local_count(j->dst, j->di) * (members(j, r) - 1) * term_size(j);
+    return rows_count(j->dst, j->di) * (members(j, r) - 1) * term_size(j);
 }
 static int64_t stated_two_phase(const struct job *j, const struct recognised *r)
 {
@@ -50,7 +43,7 @@ static int64_t stated_two_phase(const struct job *j, const struct recognised *r)
 }
 static int64_t stated_gather(const struct job *j, const struct recognised *r)
 {
-    return local_count(j->src, j->si) * (members(j, r) - 1) * value_size(j);
+    return rows_count(j->src, j->si) * (members(j, r) - 1) * value_size(j);
 }
 static int64_t ring_hops(const struct job *j, const struct recognised *r)
 {
@@ -58,7 +51,7 @@ static int64_t ring_hops(const struct job *j, const struct recognised *r)
 }
 static int64_t stated_ring_scatter(const struct job *j, const struct recognised *r)
 {
-    return local_count(j->dst, j->di) * ring_hops(j, r);
+    return rows_count(j->dst, j->di) * ring_hops(j, r);
 }
 static int64_t stated_ring_allreduce(const struct job *j, const struct recognised *r)
 {
@@ -71,7 +64,7 @@ static int64_t halving_hops(const struct job *j, const struct recognised *r)
 }
 static int64_t stated_halving(const struct job *j, const struct recognised *r)
 {
-    return local_count(j->dst, j->di) * halving_hops(j, r);
+    return rows_count(j->dst, j->di) * halving_hops(j, r);
 }
 static int64_t stated_doubling_allreduce(const struct job *j, const struct recognised *r)
 {
@@ -80,7 +73,7 @@ static int64_t stated_doubling_allreduce(const struct job *j, const struct recog
 static int64_t stated_broadcast(const struct job *j, const struct recognised *r)
 {
     (void)r;
-    return j->di >= 0 && j->si < 0 ? local_count(j->dst, j->di) * value_size(j) : 0;
+    return j->di >= 0 && j->si < 0 ? rows_count(j->dst, j->di) * value_size(j) : 0;
 }
 /* In a binomial tree of m members, those numbered m/2 (rounded up to 2^k) and more have no children. */
 static int64_t stated_tree_reduce(const struct job *j, const struct recognised *r)
@@ -92,7 +85,7 @@ static int64_t stated_tree_reduce(const struct job *j, const struct recognised *
     int64_t size = j->src->mesh + (root < 0), high = 1;
     while (high <= me)
         high *= 2;
-    return local_count(j->src, j->si) * (me + high >= size ? term_size(j) : partial_size(j));
+    return rows_count(j->src, j->si) * (me + high >= size ? term_size(j) : partial_size(j));
 }
 static int64_t stated_pairwise(const struct job *j, const struct recognised *r)
 {
@@ -102,7 +95,7 @@ static int64_t stated_pairwise(const struct job *j, const struct recognised *r)
         return 0;
     slice_group_open(j, r, &g);
     int rc = slice_open(&g, g.me, g.me, 0, 1, &own);
-    return rc ? rc : (local_count(j->src, j->si) - slice_count(&own)) * value_size(j);
+    return rc ? rc : (rows_count(j->src, j->si) - slice_count(&own)) * value_size(j);
 }
 static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 {
@@ -121,7 +114,7 @@ static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 
 int64_t rows_bound(const struct job *j, const struct recognised *r)
 {
-    int64_t n = local_count(j->dst, j->di);
+    int64_t n = rows_count(j->dst, j->di);
     if (!strcmp(r->kind, "reshard"))
         return row_slabs_bound(j);
     if (!n)
@@ -170,6 +163,7 @@ static const struct row table[] = {
     {"two_level", "reduce_scatter", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce_scatter,
      row_levels_stated_reduce_scatter, play_two_level},
     {"two_level", "reduce", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce, row_levels_stated_reduce, play_two_level},
+    {"slabs", "reduce", ROW_SLABS, row_slabs, row_slabs_stated, play_slabs},
     {"slabs", "reduce_scatter", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
     {"slabs", "reshard", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
 };
@@ -198,7 +192,7 @@ const char *weft_algorithm_name(size_t i)
 static bool countable(const struct job *j, int64_t p)
 {
     int64_t all, ranks = max64(p, j->d_replicas);
-    return !__builtin_mul_overflow(max64(local_count(j->src, 0), local_count(j->dst, 0)), ranks, &all) &&
+    return !__builtin_mul_overflow(max64(rows_count(j->src, 0), rows_count(j->dst, 0)), ranks, &all) &&
            all <= INT64_MAX / 32;
 }
 
@@ -289,14 +283,14 @@ static int64_t hosts_of(const struct stages *s, int64_t members)
 /* The largest piece of either side, by mesh position 0 of each, is the same number on every rank. */
 static void describe(const struct job *j, const struct recognised *r, int64_t p, struct stages *s, struct play *x)
 {
-    int64_t a = local_count(j->src, 0) * term_size(j), b = local_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
+    int64_t a = rows_count(j->src, 0) * term_size(j), b = rows_count(j->dst, 0) * value_size(j), bytes = max64(a, b);
     const weft_layout *many = r->axes || j->src->mesh > 1 ? j->src : j->dst, *one = many == j->src ? j->dst : j->src;
     int64_t bucket = j->d->bucket == 1 ? INT64_MAX : j->d->bucket; /* 1: each chunk is one message */
     *x = (struct play){.kind = r->kind,
                        .members = p,
                        .bytes = min64(bytes, ((int64_t)1 << 50) / p),
                        .replicas = r->axes ? j->d_replicas / axes_count(j->dst, r->axes & j->d_free) : 1,
-                       .elements = max64(1, local_count(j->dst, 0)),
+                       .elements = max64(1, rows_count(j->dst, 0)),
                        .hosts = 1,
                        .copies = j->s_free & ~r->axes,
                        .run_from = INT64_MAX,
@@ -323,7 +317,7 @@ static int64_t price(const struct row *row, struct stages *s, const struct play 
         row->play(s, x);
     else
         play_direct(s, x);
-    bool whole = !strcmp(x->kind, "broadcast") || !strcmp(x->kind, "reduce");
+    bool whole = (!strcmp(x->kind, "broadcast") || !strcmp(x->kind, "reduce")) && !(row && (row->is & ROW_SLABS));
     return stages_price(s, whole ? x->bytes : x->bytes / x->members);
 }
 
@@ -334,7 +328,7 @@ static int choose(const struct job *j, const struct recognised *r, bool in_place
         if (strcmp(table[k].kind, r->kind))
             continue;
         any |= table[k].play != NULL;
-        if ((table[k].is & ROW_SLABS) && !in_place && row_slabs_pays(j)) {
+        if ((table[k].is & ROW_SLABS) && !table[k].play && !in_place && row_slabs_pays(j)) {
             *row = &table[k];
             return 0;
         }

@@ -17,7 +17,7 @@ enum row_is {
     ROW_IN_PLACE = 1,     /* right also when source and destination share their memory */
     ROW_POWER_OF_TWO = 2, /* for groups of 2, 4, 8, ... members only */
     ROW_HOSTS = 4,        /* for ranks on several hosts only */
-    ROW_SLABS = 8         /* row_slabs.c says which pairs it fits, and which it is best for */
+    ROW_SLABS = 8 /* row_slabs.c says which pairs it fits and, of kinds that are not played, for which it is best */
 };
 
 struct row {
@@ -28,11 +28,20 @@ struct row {
     /* This rank's share of the bytes that the algorithm moves; the sum over all ranks is what all of them send.
      * Negative: an error. */
     int64_t (*stated)(const struct job *j, const struct recognised *r);
-    void (*play)(struct stages *s, const struct play *x); /* plays its stages, for the chooser; NULL for ROW_SLABS */
+    void (*play)(struct stages *s, const struct play *x); /* plays its stages, for the chooser; NULL: ROW_SLABS */
 };
 
 /* *row is NULL for the general lowering. Refuses a forced algorithm that does not fit. */
 int rows_choose(const struct job *j, const struct recognised *r, const weft_lower_opts *o, const struct row **row);
+
+/* Elements in the buffer of a mesh position; 0 for position -1. */
+static inline int64_t rows_count(const weft_layout *l, int64_t index)
+{
+    int64_t n = index < 0 ? 0 : 1;
+    for (int d = 0; d < l->ndim && n; d++)
+        n *= layout_piece_extent(l, d, layout_piece(l, index, d), NULL);
+    return n;
+}
 
 /* Divisor of the finished value for n terms. */
 static inline int64_t row_div(const struct job *j, int64_t n)
