@@ -96,7 +96,7 @@ void cast_rows(void *dst, int64_t dstep, int to, const void *src, int64_t sstep,
     const int64_t bytes = (int64_t)(n * ssize);
     unsigned char *d = dst;
     const unsigned char *s = src;
-    if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % 16 && (ssize < 4 || dsize < 4))))
+    if (dstep == (int64_t)(n * dsize) && bytes < SHORT && (!loop || (n % STEP && (ssize < 4 || dsize < 4))))
         cast_rows_pieces(dst, dstep, to, &(struct pick_piece){src, sstep, bytes}, 1, from, (int64_t)rows);
     else if (sstep != bytes && from == WEFT_F32 && to == WEFT_BF16 && n >= LONG && n % CAST_PIECE == 0 && n <= BESIDE &&
              memory_level_kernels()->beside_bf16)

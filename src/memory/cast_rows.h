@@ -8,8 +8,7 @@
 
 /* Casts turns, dstep bytes apart. In each the n pieces follow each other in dst: they are gathered in a block first, so
  * that dst is written in long runs. A turn has at most CAST_ROWS_BLOCK bytes on either side. What comes next is
- * prefetched.
- */
+ * prefetched. */
 #define CAST_ROWS_BLOCK 16384
 void cast_rows_pieces(void *dst, int64_t dstep, int to, const struct pick_piece *pieces, int n, int from,
                       int64_t turns);

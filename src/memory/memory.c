@@ -346,7 +346,8 @@ static bool next_turn(const struct memory_tile *t, unsigned skip, int64_t *at, i
     return false;
 }
 
-/* A cast of rows that are contiguous on both sides. Several short ones must not be shorter than a step of vectors. */
+/* A cast of rows that are contiguous on both sides. Several short ones must have as many
+ * elements as cast_rows_shortest says. */
 static bool cast_tile_rows(const struct memory_tile *t, unsigned char *dst, int to, const unsigned char *src, int from)
 {
     int last = t->loops - 1, row = last - 1;

@@ -44,13 +44,41 @@ static void spread(unsigned char *to, int64_t step, const unsigned char *from, i
         memcpy(to + r * step, from + r * bytes, (size_t)bytes);
 }
 
-/* All n elements that the run has, cast at once. */
-static unsigned char *cast_dense(const unsigned char *dense, int to, int from, int64_t n)
+/* Rows of n elements to be cast, and what must be there afterwards, gaps included. */
+struct expected {
+    unsigned char *dense; /* the elements, without gaps, for the test to fill in */
+    unsigned char *want;
+    size_t bytes;
+};
+
+static struct expected expect(const unsigned char *d, int64_t dstep, int to, int from, int64_t n, int64_t rows)
 {
-    unsigned char *out = malloc((size_t)n * weft_dtype_size(to));
+    const int64_t dsize = (int64_t)weft_dtype_size(to), ssize = (int64_t)weft_dtype_size(from);
+    struct expected e = {.bytes = (size_t)((rows - 1) * dstep + n * dsize)};
+    e.dense = malloc((size_t)(rows * n * ssize));
+    e.want = malloc(e.bytes);
+    assert_non_null(e.dense);
+    assert_non_null(e.want);
+    memcpy(e.want, d, e.bytes);
+    return e;
+}
+
+/* Casts all elements at once, and lays them out in rows. */
+static void settle(struct expected *e, int64_t dstep, int to, int from, int64_t n, int64_t rows)
+{
+    unsigned char *out = malloc((size_t)(rows * n) * weft_dtype_size(to));
     assert_non_null(out);
-    memory_cast(out, to, dense, from, (size_t)n);
-    return out;
+    memory_cast(out, to, e->dense, from, (size_t)(rows * n));
+    spread(e->want, dstep, out, n * (int64_t)weft_dtype_size(to), rows);
+    free(out);
+}
+
+static void compare(struct expected *e, const unsigned char *d, int round, const char *what, int to, int from)
+{
+    if (memcmp(d, e->want, e->bytes) != 0)
+        fail_msg("round %d: %s, %s to %s", round, what, weft_dtype_name(from), weft_dtype_name(to));
+    free(e->dense);
+    free(e->want);
 }
 
 static void rows_match_a_cast_of_all_elements(void **state)
@@ -66,25 +94,15 @@ static void rows_match_a_cast_of_all_elements(void **state)
         struct guarded src, dst;
         const unsigned char *s = guarded_make(&src, (rows - 1) * sstep + n * ssize, &seed);
         unsigned char *d = guarded_make(&dst, (rows - 1) * dstep + n * dsize, &seed);
-        const size_t written = (size_t)((rows - 1) * dstep + n * dsize);
-        unsigned char *dense = malloc((size_t)(rows * n * ssize)), *want = malloc(written);
-        assert_non_null(dense);
-        assert_non_null(want);
-        memcpy(want, d, written);
+        struct expected e = expect(d, dstep, to, from, n, rows);
         for (int64_t r = 0; r < rows; r++)
-            memcpy(dense + r * n * ssize, s + r * sstep, (size_t)(n * ssize));
-        unsigned char *out = cast_dense(dense, to, from, rows * n);
-        spread(want, dstep, out, n * dsize, rows);
+            memcpy(e.dense + r * n * ssize, s + r * sstep, (size_t)(n * ssize));
+        settle(&e, dstep, to, from, n, rows);
         const struct memory_tile t = {2, {rows, n}, {{dstep, dsize}, {sstep, ssize}}};
         memory_copy(&t, d, to, s, from);
-        if (memcmp(d, want, written) != 0)
-            fail_msg("round %d: %d rows of %d, %s to %s", round, (int)rows, (int)n, weft_dtype_name(from),
-                     weft_dtype_name(to));
+        compare(&e, d, round, "rows", to, from);
         guarded_free(&src);
         guarded_free(&dst);
-        free(dense);
-        free(want);
-        free(out);
     }
 }
 
@@ -108,28 +126,18 @@ static void pieces_match_a_cast_of_all_elements(void **state)
             count += k;
         }
         const int64_t dstep = count * dsize + gap();
-        const size_t written = (size_t)((turns - 1) * dstep + count * dsize);
-        unsigned char *d = guarded_make(&dst, (int64_t)written, &seed);
-        unsigned char *dense = malloc((size_t)(turns * count * ssize)), *want = malloc(written);
-        assert_non_null(dense);
-        assert_non_null(want);
-        memcpy(want, d, written);
-        unsigned char *at = dense;
+        unsigned char *d = guarded_make(&dst, (turns - 1) * dstep + count * dsize, &seed);
+        struct expected e = expect(d, dstep, to, from, count, turns);
+        unsigned char *at = e.dense;
         for (int64_t t = 0; t < turns; t++)
             for (int i = 0; i < n; at += pieces[i++].bytes)
                 memcpy(at, pieces[i].src + t * pieces[i].step, (size_t)pieces[i].bytes);
-        unsigned char *out = cast_dense(dense, to, from, turns * count);
-        spread(want, dstep, out, count * dsize, turns);
+        settle(&e, dstep, to, from, count, turns);
         cast_rows_pieces(d, dstep, to, pieces, n, from, turns);
-        if (memcmp(d, want, written) != 0)
-            fail_msg("round %d: %d turns of %d pieces, %s to %s", round, (int)turns, n, weft_dtype_name(from),
-                     weft_dtype_name(to));
+        compare(&e, d, round, "turns of pieces", to, from);
         for (int i = 0; i < n; i++)
             guarded_free(&src[i]);
         guarded_free(&dst);
-        free(dense);
-        free(want);
-        free(out);
     }
 }
 

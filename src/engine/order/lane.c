@@ -7,12 +7,12 @@
 #include "memory/pick.h"
 #include "memory/raw.h"
 
-#define LINE 64        /* bytes of a cache line */
-#define FAR 512        /* bytes between two rows in src beyond which they are prefetched */
-#define CAST_ROWS 2048 /* bytes of rows for which a call of the cast kernel pays */
-#define CAST_RUN 128   /* bytes of a row in one piece for which it pays */
-#define LANES 64       /* whose rows are picked together */
-#define SIDE 16        /* rows that past_units copies side by side */
+#define LINE 64      /* bytes of a cache line */
+#define FAR 512      /* bytes between two rows in src beyond which they are prefetched */
+#define CALL 2048    /* bytes of rows for which a call of the kernel pays */
+#define CALL_RUN 128 /* bytes of a row in one piece for which a call of its own pays, if it is cast */
+#define LANES 64     /* whose rows are picked or cast together */
+#define SIDE 16      /* rows that past_units copies side by side */
 
 int64_t lane_across(const struct lane *lanes, uint32_t n)
 {
@@ -187,7 +187,7 @@ void lane_copy(struct lane *lanes, uint32_t n, int64_t rows, bool past)
 
 void lane_kernel(struct lane *lanes, uint32_t n, int64_t rows)
 {
-    int64_t several = (CAST_ROWS + lanes[0].bytes - 1) / lanes[0].bytes;
+    int64_t several = (CALL + lanes[0].bytes - 1) / lanes[0].bytes;
     for (int64_t r = 0; r < rows; r += several) {
         int64_t turn = min64(several, rows - r);
         for (uint32_t i = 0; i < n; i++) {
@@ -214,7 +214,7 @@ static uint32_t joined(const struct lane *lanes, uint32_t n)
     uint32_t k = 1;
     for (; k < n && k < LANES && lanes[k].dst == lanes[0].dst + bytes && lanes[k].dstep == lanes[0].dstep; k++)
         bytes += lanes[k].bytes;
-    bool gaps = bytes != lanes[0].dstep, brief = bytes < k * CAST_RUN;
+    bool gaps = bytes != lanes[0].dstep, brief = bytes < k * CALL_RUN;
     return k > 1 && (!gaps || brief) && 2 * max64(bytes, source_bytes(&lanes[0], bytes)) <= CAST_ROWS_BLOCK ? k : 0;
 }
 
@@ -232,7 +232,7 @@ static void cast_joined(const struct lane *lanes, uint32_t n, int64_t rows)
 static void cast_each(struct lane *lanes, uint32_t n, int64_t rows)
 {
     const size_t size = weft_dtype_size(lanes[0].to);
-    if (lanes[0].bytes < CAST_RUN) {
+    if (lanes[0].bytes < CALL_RUN) {
         lane_kernel(lanes, n, rows);
         return;
     }
