@@ -14,8 +14,8 @@ struct pair {
     bool local;
 };
 
-/* Receives a box and passes it on to this rank's mates. If it is sent on in another dtype than the destination's, it is
- * also kept as it came. */
+/* Receives a box and passes it on. If it is sent on in another dtype than the destination's, it is also kept as it
+ * came. */
 static int put_relay(const struct pair *p, const struct span *box)
 {
     const struct job *j = p->j;
@@ -27,6 +27,8 @@ static int put_relay(const struct pair *p, const struct span *box)
         rc = keep ? emit_part_temp(j, buf, box) : emit_part_dst(j, box);
     if (!rc)
         rc = draft_recv(j->d, c->stage, c->rank, j->wire, 0, &got);
+    if (!rc && c->stage)
+        draft_passed_on(j->d, c->origin);
     filled = got;
     if (!rc && keep && !(rc = emit_part_temp(j, buf, box)) && !(rc = emit_part_dst(j, box)))
         rc = draft_copy(j->d, c->stage, &got, 1, &filled);

@@ -242,8 +242,10 @@ struct draft_slabs *draft_slabs(struct draft *d, const weft_layout *src, const w
     struct draft_slabs *s = &d->slabs[hash_u64(src->hash, dst->hash) % DRAFT_CHOICES];
     if (weft_layout_equal(s->src, src) && weft_layout_equal(s->dst, dst))
         return s;
-    if (s->slabs)
-        d->side = NULL; /* it may be of these slabs */
+    if (s->slabs) { /* these may be of the slabs */
+        d->side = NULL;
+        memset(d->hosts, 0, sizeof d->hosts);
+    }
     weft_layout_free(s->slabs);
     *s = (struct draft_slabs){src, dst, NULL};
     return s;

@@ -62,6 +62,10 @@ struct draft {
     struct walk_side *side; /* the replicas of a destination that were walked last (feed.c); NULL: none */
     uint32_t side_set;      /* their axes */
     struct arena sides;     /* its memory */
+    struct draft_hosts {
+        const weft_layout *of;
+        int64_t n;
+    } hosts[2]; /* on how many hosts the source and the destination were that were walked last */
 };
 
 #define DRAFT_NONE UINT32_MAX

@@ -97,9 +97,14 @@ static int s_rank(const struct feed *f, int64_t replica)
     return mesh_rank(f->j->src, f->s + axes_offset(f->j->src, f->j->s_free, replica));
 }
 
+static int64_t bytes_of(const struct feed *f)
+{
+    return f->length * f->other * (int64_t)weft_dtype_size(f->j->wire);
+}
+
 static bool hand_on(const struct feed *f, int64_t takers)
 {
-    return machine_hand_on(f->j->machine, f->length * f->other * (int64_t)weft_dtype_size(f->j->wire), takers);
+    return machine_hand_on(f->j->machine, bytes_of(f), takers);
 }
 
 /* The replicas of one piece, host by host. Kept from pair to pair: mostly one of the two pieces stays the same. That of
@@ -235,15 +240,49 @@ static bool has_piece(const struct job *j, struct walk_side *dst, int64_t k, int
     return dst->has[k] == s;
 }
 
-/* One line for all takers, which are on these hosts. None of the hosts has a replica of the source. */
-static struct feed_line far_line(const struct feed *f, int64_t takers, const int64_t *taker, int64_t hosts,
-                                 const int64_t *host, int64_t most)
+/* On how many hosts the ranks of a layout are. Negative: an error. */
+static int64_t hosts_of(const struct job *j, bool source)
 {
-    return (struct feed_line){.takers = takers,
-                              .givers = f->j->s_replicas,
-                              .taker = taker,
-                              .host = host,
-                              .hosts = hand_on(f, most) ? hosts : 0};
+    const weft_layout *l = source ? j->src : j->dst;
+    struct draft_hosts *known = &j->d->hosts[source];
+    if (known->of && layout_same_mesh(known->of, l))
+        return known->n;
+    /* Host numbers are less than the number of the machine's ranks, which may be more than the ranks of the world. */
+    size_t most = (size_t)(j->machine->host ? j->machine->ranks : j->d->world);
+    struct arena arena = {0};
+    bool *seen = arena_alloc(&arena, most * sizeof *seen);
+    if (!seen)
+        return error_nomem();
+    memset(seen, 0, most * sizeof *seen);
+    int64_t n = 0;
+    for (int64_t i = 0; i < l->mesh; i++) {
+        bool *s = &seen[machine_host(j->machine, mesh_rank(l, i))];
+        n += !*s;
+        *s = true;
+    }
+    arena_free(&arena);
+    *known = (struct draft_hosts){l, n};
+    return n;
+}
+
+/* One line for all takers, which are on these hosts. None of the hosts has a replica of the source. */
+static int far_line(const struct feed *f, int64_t takers, const int64_t *taker, int64_t hosts, const int64_t *host,
+                    int64_t most, struct feed_line *out)
+{
+    const struct job *j = f->j;
+    *out = (struct feed_line){
+        .takers = takers, .givers = j->s_replicas, .taker = taker, .host = host, .hosts = hand_on(f, most) ? hosts : 0};
+    if (hosts < 2 || machine_group(bytes_of(f), hosts, 1, hosts) < 2) /* whatever the numbers of hosts are */
+        return 0;
+    const int64_t from = hosts_of(j, true), to = hosts_of(j, false);
+    if (from < 0 || to < 0)
+        return WEFT_ENOMEM;
+    const int64_t together = machine_group(bytes_of(f), hosts, from, to);
+    if (together > 1) {
+        out->hosts = hosts;
+        out->groups = ceil_div(hosts, together);
+    }
+    return 0;
 }
 
 /* Makes lines by host: one for each host that holds replicas and needs more, then one for all other hosts, fed by all
@@ -263,10 +302,8 @@ static int walk_mesh(struct feed *f)
     int64_t *near = w->near, far = 0, hosts = 0, most = 0;
     f->line = w->line;
     f->nlines = 0;
-    if (w->src.host[w->src.hosts - 1] < dst->host[0] || dst->host[dst->hosts - 1] < w->src.host[0]) {
-        f->line[f->nlines++] = far_line(f, dst->n, dst->number, dst->hosts, dst->first, dst->most);
-        return 0;
-    }
+    if (w->src.host[w->src.hosts - 1] < dst->host[0] || dst->host[dst->hosts - 1] < w->src.host[0])
+        return far_line(f, dst->n, dst->number, dst->hosts, dst->first, dst->most, &f->line[f->nlines++]);
     for (int64_t h = 0, g = 0; h < dst->hosts; h++) {
         int64_t first = dst->first[h], end = dst->first[h + 1];
         while (g < w->src.hosts && w->src.host[g] < dst->host[h])
@@ -288,9 +325,7 @@ static int walk_mesh(struct feed *f)
         f->nlines += l->takers > 0;
     }
     w->other_host[hosts] = far;
-    if (far)
-        f->line[f->nlines++] = far_line(f, far, w->far, hosts, w->other_host, most);
-    return 0;
+    return far ? far_line(f, far, w->far, hosts, w->other_host, most, &f->line[f->nlines++]) : 0;
 }
 
 /* ---- lines ---- */
@@ -328,8 +363,8 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         l->used = 1;
         if (l->givers == 1) /* it feeds the whole line */
             continue;
-        int64_t feeds = 1; /* destination pieces on the line */
-        l->total = (wide)(l->hosts ? l->hosts : l->takers) * length;
+        int64_t feeds = 1, takers = l->groups ? l->groups : l->takers; /* feeds: destination pieces on the line */
+        l->total = (wide)(l->groups ? l->groups : l->hosts ? l->hosts : l->takers) * length;
         if (j->chunk) {
             int64_t whole;
             layout_piece_extent(j->src, j->cut, s_piece, &whole);
@@ -340,7 +375,7 @@ int feed_open(const struct job *j, int64_t s, int64_t t, int64_t length, int64_t
         int64_t bytes = (int64_t)weft_dtype_size(j->wire) * other; /* of one position of the line */
         wide filled = wide_mul(l->total, bytes) / GRAIN;
         int64_t grains = filled > l->givers ? l->givers : (int64_t)filled;
-        int64_t want = l->takers > l->givers ? l->givers : min64(l->takers * min64(feeds, l->givers), l->givers);
+        int64_t want = takers > l->givers ? l->givers : min64(takers * min64(feeds, l->givers), l->givers);
         l->used = max64(1, min64(l->givers, max64(want, grains)));
         l->turn = l->used == l->givers ? 0 : first_giver(f, l);
     }
@@ -384,6 +419,110 @@ static int giver_rank(const struct feed *f, const struct feed_line *l, int64_t g
     return s_rank(f, l->giver ? l->giver[who] : who);
 }
 
+/* ---- hosts that pass stretches on to each other ---- */
+
+static int64_t up(wide a, int64_t b)
+{
+    return (int64_t)wide_div(a + b - 1, b);
+}
+
+/* Hosts that pass stretches on to each other. Each group has all of the pair's positions, in shares. */
+struct group {
+    const struct feed *f;
+    const struct feed_line *l;
+    int64_t number, first, hosts; /* its hosts are first to first + hosts - 1 of the line */
+    int64_t shares, turn;         /* share k goes to the host first + (k + turn) % hosts */
+};
+
+static struct group group_of(const struct feed *f, const struct feed_line *l, int64_t number)
+{
+    struct group g = {.f = f, .l = l, .number = number, .first = mul_div(number, l->hosts, l->groups)};
+    g.hosts = mul_div(number + 1, l->hosts, l->groups) - g.first;
+    g.shares = min64(f->length, machine_shares(bytes_of(f), g.hosts));
+    g.turn = (int64_t)((f->j->d->tensor + (uint64_t)f->s + (uint64_t)f->t) % (uint64_t)g.hosts);
+    return g;
+}
+
+/* The taker with this number on a host of the line, in turn. */
+static int taker_rank(const struct group *g, int64_t host, int64_t member)
+{
+    const struct feed_line *l = g->l;
+    return d_rank(g->f, l->taker[l->host[host] + member % (l->host[host + 1] - l->host[host])]);
+}
+
+/* Who gets a stretch from the source. */
+struct owner {
+    int64_t host, member;
+};
+
+/* The end of the stretch that starts at p: another giver, host or taker has the next one. */
+static int64_t stretch_end(const struct group *g, int64_t p, int64_t *giver, struct owner *o)
+{
+    const struct feed_line *l = g->l;
+    int64_t length = g->f->length, k = mul_div(p, g->shares, length), none;
+    int64_t from = up((wide)k * length, g->shares), to = up((wide)(k + 1) * length, g->shares);
+    int64_t end = cut_end(g->f, l, (wide)g->number * length, p, 1, giver, &none);
+    o->host = g->first + (k + g->turn) % g->hosts;
+    int64_t takers = l->host[o->host + 1] - l->host[o->host];
+    o->member = mul_div(p - from, takers, to - from);
+    return min64(end, min64(to, from + up((wide)(o->member + 1) * (to - from), takers)));
+}
+
+/* This rank is the place-th taker. The owner of a stretch gives it to its mates and to one taker on each other host of
+ * the group, which gives it to its own mates. */
+static int receive_in_group(const struct feed *f, const struct feed_line *l, int64_t place,
+                            int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    int64_t h = 0, number = 0;
+    while (l->host[h + 1] <= place)
+        h++;
+    while (mul_div(number + 1, l->hosts, l->groups) <= h)
+        number++;
+    const struct group group = group_of(f, l, number);
+    int64_t takers = l->host[h + 1] - l->host[h], me = place - l->host[h];
+    int *to = arena_alloc(f->j->arena, (size_t)(takers + group.hosts) * sizeof *to), rc = 0;
+    if (!to)
+        return error_nomem();
+    size_t mates = 0, all;
+    for (int64_t k = 0; k < takers; k++)
+        if (k != me)
+            to[mates++] = taker_rank(&group, h, k);
+    all = mates;
+    for (int64_t k = group.first; k < group.first + group.hosts; k++)
+        if (k != h)
+            to[all++] = taker_rank(&group, k, me);
+    for (int64_t p = 0, giver; p < f->length && !rc;) {
+        struct owner o;
+        struct feed_cut c = {.from = p, .to = stretch_end(&group, p, &giver, &o), .mates = to};
+        bool here = o.host == h, leads = me == o.member % takers;
+        c.origin = giver_rank(f, l, giver);
+        c.nmates = !leads ? 0 : here ? all : mates;
+        c.stage = here ? !leads : 1 + !leads;
+        c.rank = here && leads ? c.origin : taker_rank(&group, leads ? o.host : h, o.member);
+        rc = visit(arg, &c);
+        p = c.to;
+    }
+    return rc;
+}
+
+/* What this rank, the g-th giver of the line, sends to owners in a group. */
+static int send_to_group(const struct feed *f, const struct feed_line *l, int64_t g, int64_t number,
+                         int (*visit)(void *arg, const struct feed_cut *c), void *arg)
+{
+    const struct group group = group_of(f, l, number);
+    int rc = 0;
+    for (int64_t p = clip(part_start(l, g) - (wide)number * f->length, f->length), who; p < f->length && !rc;) {
+        struct owner o;
+        struct feed_cut c = {.from = p, .to = stretch_end(&group, p, &who, &o)};
+        if (who != g)
+            break;
+        c.rank = taker_rank(&group, o.host, o.member);
+        rc = visit(arg, &c);
+        p = c.to;
+    }
+    return rc;
+}
+
 /* This rank is the place-th taker of a line with fan-out. */
 static int receive_on_host(const struct feed *f, const struct feed_line *l, int64_t place,
                            int (*visit)(void *arg, const struct feed_cut *c), void *arg)
@@ -424,6 +563,8 @@ int feed_receive(const struct feed *f, int (*visit)(void *arg, const struct feed
         int64_t place = feed_place(f, l, f->j->d_replica), g, member;
         if (place < 0)
             continue;
+        if (l->groups)
+            return receive_in_group(f, l, place, visit, arg);
         if (l->hosts)
             return receive_on_host(f, l, place, visit, arg);
         int rc = 0;
@@ -471,18 +612,19 @@ int feed_send(const struct feed *f, int (*visit)(void *arg, const struct feed_cu
 {
     for (size_t i = 0; i < f->nlines; i++) {
         const struct feed_line *l = &f->line[i];
-        int64_t who = my_place(l, f->j->s_replica), n = l->hosts ? l->hosts : l->takers;
+        int64_t who = my_place(l, f->j->s_replica), n = l->groups ? l->groups : l->hosts ? l->hosts : l->takers;
         if (who < 0 || !n)
             continue;
         int64_t g = (who - l->turn + l->givers) % l->givers;
         if (g >= l->used)
             continue;
-        /* The takers that this part of the line overlaps. The last part also has what ghosts need beyond the line. */
+        /* The takers, hosts or groups that this part of the line overlaps. The last part also has what ghosts need
+         * beyond the line. */
         int64_t k = clip(wide_div(part_start(l, g) - l->base, f->length), n), end = n;
         if (g < l->used - 1)
             end = clip(wide_div(part_start(l, g + 1) - l->base + f->length - 1, f->length), n);
         for (; k < end; k++) {
-            int rc = send_to(f, l, g, k, visit, arg);
+            int rc = l->groups ? send_to_group(f, l, g, k, visit, arg) : send_to(f, l, g, k, visit, arg);
             if (rc)
                 return rc;
         }

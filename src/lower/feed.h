@@ -11,7 +11,8 @@
  *   walk    the replicas of t are looked at one by one. With several hosts, ranks are fed from their own host if it
  *           holds a replica. Into a host that holds none a stretch goes once, to one of the takers, which passes it on
  *           to the others there. The takers share that work, and it goes bucket by bucket, so that the two hops
- *           overlap. */
+ *           overlap. If the destination is on more hosts than the source, these form groups. A stretch goes to one
+ *           host of each group, its owner, and from there to the others of the group. */
 #ifndef WEFT_LOWER_FEED_H
 #define WEFT_LOWER_FEED_H
 #include "base/math.h"
@@ -27,6 +28,9 @@ struct feed_line {
     /* Fan-out: takers host[i] .. host[i + 1] - 1 are on one host, and the line has one stretch for each host. */
     const int64_t *host;
     int64_t hosts; /* 0: no fan-out */
+    /* Groups of hosts pass stretches on to each other, and the line has one stretch for each group. 0: the givers send
+     * to each host. */
+    int64_t groups;
 };
 
 struct feed {
@@ -45,7 +49,7 @@ struct feed {
 struct feed_cut {
     int64_t from, to;
     int rank;
-    int32_t stage;    /* 0: sent by the source; 1: passed on inside a host */
+    int32_t stage;    /* 0: sent by the source; otherwise after how many ranks it is passed on */
     int origin;       /* the rank of the source that sends it first */
     const int *mates; /* for a destination: the ranks to which this rank passes the stretch on */
     size_t nmates;

@@ -159,7 +159,7 @@ static void folds_send_one_value_a_host(void **state)
             plan_all(terms, split, on[i], forced[f], 0, &j);
             assert_near(j.all, (j.hosts - 1) * n * 4);
             drop(&j);
-            plan_all(terms, root, on[i], forced[f], 0, &j);
+            plan_all(terms, root, on[i], "two_level", 0, &j); /* slabs send more, and may take less time */
             assert_near(j.all, (j.hosts - 1) * n * 4);
             drop(&j);
             plan_all(split, whole, on[i], NULL, 0, &j); /* copies: the general lowering */
@@ -169,6 +169,70 @@ static void folds_send_one_value_a_host(void **state)
             assert_near(j.all, (j.hosts - 1) * n * 4);
             drop(&j);
         }
+}
+
+/* The root sends the tensor to other hosts once, and no other host sends more of it. The root may be no member, alone
+ * on its host or not. */
+static void a_broadcast_leaves_each_host_once(void **state)
+{
+    static const char *const on[] = {"0011", "000111", "001122", "01100", "0010212", "01234567"};
+    (void)state;
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++)
+        for (int root = 0; root < 3; root++) {
+            int64_t n = 252000, p = (int64_t)strlen(on[i]);
+            bool outside = root == 2;
+            char from[64], to[64];
+            struct job j;
+            snprintf(from, sizeof from, "f32[%lld] @x1=%d", (long long)n, root);
+            snprintf(to, sizeof to, "f32[%lld] @x%lld=0..%lld", (long long)n, (long long)p - outside,
+                     (long long)p - 1 - outside);
+            if (outside)
+                snprintf(from, sizeof from, "f32[%lld] @x1=%lld", (long long)n, (long long)p - 1);
+            plan_all(from, to, on[i], "direct", 10000, &j);
+            const int home = j.host[outside ? p - 1 : root];
+            for (int h = 0; h < j.hosts; h++) {
+                bool has = false;
+                for (int r = 0; r < p - outside; r++)
+                    has |= j.host[r] == h;
+                assert_near(j.in[h], h != home && has ? n * 4 : 0);
+                assert_true(j.out[h] <= n * 4);
+            }
+            assert_near(j.out[home], n * 4);
+            drop(&j);
+        }
+}
+
+/* Replicas on more hosts than the source: these get all once in each group of hosts, whichever ranks of the source have
+ * it, and pass it on. Too few hosts, or bytes, and each gets it from the source. */
+static void hosts_of_replicas_feed_each_other(void **state)
+{
+    static const struct {
+        const char *src, *dst, *on;
+        int sources;    /* hosts of the source, the first ones */
+        int64_t leaves; /* times that the tensor leaves them, all together */
+        int64_t n;
+    } cases[] = {
+        {"f32[252000/x] @x2", "f32[252000/y] @d6.y2=2..13", "01223344556677", 2, 1, 252000},
+        {"f32[252000/x] @x2", "f32[252000/y:1000] @d6.y2=2..13", "01223344556677", 2, 1, 252000},
+        {"f32[504,500/x] @x4", "f32[504/y,500] @d4.y2=4..11", "001122334455", 2, 1, 252000},
+        {"f32[252000/x] @x4", "f32[252000] @d8=4..11", "0123456789:;", 4, 2, 252000},
+        {"f32[252000/x] @x4", "f32[252000] @d4=4..7", "01234567", 4, 4, 252000}, /* not more hosts */
+        {"f32[10000] @x1", "f32[10000] @d4=1..4", "01234", 1, 4, 10000},         /* few bytes */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job j;
+        plan_all(cases[i].src, cases[i].dst, cases[i].on, "direct", 0, &j);
+        int64_t out = 0, tensor = cases[i].n * 4;
+        for (int h = 0; h < cases[i].sources; h++)
+            out += j.out[h];
+        if (llabs(out - cases[i].leaves * tensor) > tensor / 50)
+            fail_msg("case %d: %lld bytes leave the source, should be %lld", (int)i, (long long)out,
+                     (long long)(cases[i].leaves * tensor));
+        for (int h = cases[i].sources; h < j.hosts; h++)
+            assert_near(j.in[h], tensor);
+        drop(&j);
+    }
 }
 
 /* A root that is no member, on a host of its own and beside members; narrow terms, whose partial values are wide; avg.
@@ -292,6 +356,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(fan_out_is_handed_on_bucket_by_bucket),
         cmocka_unit_test(folds_send_one_value_a_host),
         cmocka_unit_test(odd_roots_and_narrow_terms_cross_once),
+        cmocka_unit_test(a_broadcast_leaves_each_host_once),
+        cmocka_unit_test(hosts_of_replicas_feed_each_other),
         cmocka_unit_test(two_level_that_does_not_fit_is_refused),
         cmocka_unit_test(hosts_of_absent_ranks_are_ignored),
         cmocka_unit_test(chooser_reads_hosts_of_present_ranks_only),

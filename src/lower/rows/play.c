@@ -110,10 +110,52 @@ static void gather(struct stages *s, const struct play *x)
         stages_end(s, 1, true);
 }
 
+bool play_relayed(const struct play *x)
+{
+    return is(x, "broadcast") && x->hosts > 2 && machine_group(x->bytes, x->hosts - 1, 1, x->hosts) > 1;
+}
+
+/* The root sends the other hosts an even share of the tensor each, which goes on to the others. */
+static void relayed(struct stages *s, const struct play *x)
+{
+    int64_t far = x->hosts - 1, share = x->bytes / machine_shares(x->bytes, far);
+    bool passes = false;
+    for (int i = 1; i < s->n; i++) {
+        int64_t part = share / s->rank[i].here;
+        if (s->rank[i].host == s->rank[0].host)
+            stages_send(s, 0, i, x->bytes, false);
+        else
+            stages_in(s, i, true, stages_messages(s, part), part, false);
+    }
+    stages_out(s, 0, true, far * s->rank[s->n - 1].here, x->bytes, false);
+    stages_work(s, 0, x->bytes, 1);
+    stages_end(s, 1, true);
+    for (int i = 1; i < s->n; i++) {
+        int64_t n = s->rank[i].here, part = share / n, each = stages_messages(s, part);
+        if (s->rank[i].host == s->rank[0].host)
+            continue;
+        stages_both(s, i, true, (far - 1) * each, (far - 1) * part, false);
+        stages_both(s, i, false, (n - 1) * each, (n - 1) * part, false);
+        passes |= n > 1;
+    }
+    stages_end(s, 1, true);
+    for (int i = 1; i < s->n && passes; i++) {
+        int64_t n = s->rank[i].here, part = share / n;
+        if (s->rank[i].host != s->rank[0].host)
+            stages_both(s, i, false, (n - 1) * (far - 1) * stages_messages(s, part), (n - 1) * (far - 1) * part, false);
+    }
+    if (passes)
+        stages_end(s, 1, true);
+}
+
 static void broadcast(struct stages *s, const struct play *x)
 {
     int64_t bytes = x->bytes;
     bool passes = false;
+    if (play_relayed(x)) {
+        relayed(s, x);
+        return;
+    }
     for (int i = 1; i < s->n; i++) {
         const struct stages_rank *r = &s->rank[i];
         bool far = r->host != s->rank[0].host, once = far && machine_hand_on(s->m, bytes, r->here);

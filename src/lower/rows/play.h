@@ -18,6 +18,8 @@ struct play {
 /* Do all ranks of groups, which have no root, the same if all are on one host? mesh: how many ranks there are. */
 bool play_alike(const struct play *x, int64_t mesh);
 
+/* Do hosts pass on to each other what a broadcast by the general lowering brings? */
+bool play_relayed(const struct play *x);
 void play_direct(struct stages *s, const struct play *x);
 void play_one_phase(struct stages *s, const struct play *x);
 void play_two_phase(struct stages *s, const struct play *x);

@@ -163,7 +163,7 @@ static const struct row table[] = {
     {"two_level", "reduce_scatter", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce_scatter,
      row_levels_stated_reduce_scatter, play_two_level},
     {"two_level", "reduce", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce, row_levels_stated_reduce, play_two_level},
-    {"slabs", "reduce", ROW_SLABS, row_slabs, row_slabs_stated, play_slabs},
+    {"slabs", "reduce", ROW_SLABS | ROW_PARTS, row_slabs, row_slabs_stated, play_slabs},
     {"slabs", "reduce_scatter", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
     {"slabs", "reshard", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
 };
@@ -317,8 +317,9 @@ static int64_t price(const struct row *row, struct stages *s, const struct play 
         row->play(s, x);
     else
         play_direct(s, x);
-    bool whole = (!strcmp(x->kind, "broadcast") || !strcmp(x->kind, "reduce")) && !(row && (row->is & ROW_SLABS));
-    return stages_price(s, whole ? x->bytes : x->bytes / x->members);
+    bool rooted = !strcmp(x->kind, "broadcast") || !strcmp(x->kind, "reduce"),
+         parts = row ? row->is & ROW_PARTS : play_relayed(x);
+    return stages_price(s, rooted && !parts ? x->bytes : x->bytes / x->members);
 }
 
 static int choose(const struct job *j, const struct recognised *r, bool in_place, const struct row **row)

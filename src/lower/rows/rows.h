@@ -17,7 +17,8 @@ enum row_is {
     ROW_IN_PLACE = 1,     /* right also when source and destination share their memory */
     ROW_POWER_OF_TWO = 2, /* for groups of 2, 4, 8, ... members only */
     ROW_HOSTS = 4,        /* for ranks on several hosts only */
-    ROW_SLABS = 8 /* row_slabs.c says which pairs it fits and, of kinds that are not played, for which it is best */
+    ROW_PARTS = 8,        /* of a broadcast or a reduce: ranks hand on parts of the tensor */
+    ROW_SLABS = 16 /* row_slabs.c says which pairs it fits and, of kinds that are not played, for which it is best */
 };
 
 struct row {
