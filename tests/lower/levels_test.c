@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "plan/plan.h"
+#include "support/random.h"
+#include "support/share.h"
 #include "support/suite.h"
 
 enum { MOST = 16 };
@@ -235,6 +237,43 @@ static void hosts_of_replicas_feed_each_other(void **state)
     }
 }
 
+/* Replicas of random layouts on random hosts, large enough to be passed on. The plans are verified, and no host takes
+ * in more than its ranks lack. */
+static void random_replicas_on_random_hosts(void **state)
+{
+    (void)state;
+    for (int64_t n = 0; suite_seed(&n, 0, test_share(60, 600)); n++) {
+        static const char *const cuts[] = {"", ":7", ":1000", "~3"};
+        struct random r = random_of(93, n);
+        int x = (int)random_in(&r, 1, 4), y = (int)random_in(&r, 1, 3), d = (int)random_in(&r, 2, 4), hosts = 0;
+        int first = (int)random_in(&r, 0, x), world = first + d * y > x ? first + d * y : x;
+        int64_t extent = y * random_in(&r, 20000, 90000), most = 0;
+        char src[64], dst[64], on[MOST + 1] = {0};
+        snprintf(src, sizeof src, "f32[%lld/x%s] @x%d", (long long)extent, cuts[random_in(&r, 0, 2)], x);
+        snprintf(dst, sizeof dst, "f32[%lld/y%s] @d%d.y%d=%d..%d", (long long)extent, cuts[random_in(&r, 0, 3)], d, y,
+                 first, first + d * y - 1);
+        for (int k = 0; k < world; k++) { /* hosts are numbered from 0 on, without gaps */
+            int host = (int)random_in(&r, 0, hosts < 9 ? hosts : 9);
+            on[k] = (char)('0' + host);
+            hosts += host == hosts;
+        }
+        struct job j;
+        plan_all(src, dst, on, "direct", random_once_in(&r, 2) ? 0 : 10000, &j);
+        for (int h = 0; h < j.hosts; h++) {
+            most = 0;
+            for (int k = 0; k < y; k++) {
+                bool has = false;
+                for (int q = 0; q < d; q++)
+                    has |= j.host[first + q * y + k] == h;
+                most += has ? extent / y + 6 + 1000 * 7 : 0;
+            }
+            if (j.in[h] > most * 4)
+                fail_msg("%s -> %s on %s: %lld bytes enter host %d", src, dst, on, (long long)j.in[h], h);
+        }
+        drop(&j);
+    }
+}
+
 /* A root that is no member, on a host of its own and beside members; narrow terms, whose partial values are wide; avg.
  */
 static void odd_roots_and_narrow_terms_cross_once(void **state)
@@ -358,6 +397,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(odd_roots_and_narrow_terms_cross_once),
         cmocka_unit_test(a_broadcast_leaves_each_host_once),
         cmocka_unit_test(hosts_of_replicas_feed_each_other),
+        cmocka_unit_test(random_replicas_on_random_hosts),
         cmocka_unit_test(two_level_that_does_not_fit_is_refused),
         cmocka_unit_test(hosts_of_absent_ranks_are_ignored),
         cmocka_unit_test(chooser_reads_hosts_of_present_ranks_only),
