@@ -18,7 +18,8 @@
  * if that is the sender for more than half of its bytes, and if the destination may be written from the start of a run
  * on. But if a message can be assisted, a second core is worth more than one walk for all channels (1.3 times as fast
  * between 4 and 4 of 16 x86-64 cores, rows to columns and back, cast or not), unless runs are so short that several
- * ranks would write to one cache line.
+ * ranks would write to one cache line. If spans are as long on both sides, the gaps decide: the sender
+ * copies if its own are much wider.
  *
  * Whatever the spans are, few ranks must not copy for many. A sender that has to send more than twice as much as its
  * receiver gets from all does not push: the receivers copy, each its own. A sender that has less than half of that

@@ -3,7 +3,7 @@
 #include "base/math.h"
 
 #define RELAYED (64 << 10)     /* bytes for which one more hop pays */
-#define SHARE (64 << 10)       /* bytes of a share, at least */
+#define SHARE (16 << 10)       /* bytes of a share, at least */
 #define MOST_HOSTS 64          /* of the destination: each host of a group sends to all others of it */
 #define MORE_HOSTS_PERCENT 150 /* hosts of the destination, of those of the source, from which on it pays */
 

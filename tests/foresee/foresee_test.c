@@ -526,6 +526,10 @@ static void what_is_read_again_is_in_caches(void **state)
                 "ranks_per_host 1\nnic 1 GB/s\nnic_latency 0\nmessage 0\ncopy_host 1 GB/s\ncached 2 MB 1 TB/s 1 GB/s\n",
                 "direct", 1 << 30),
         2.4e5);
+    /* 1 MB is: a quarter comes to each, and goes to the three others. */
+    near(time_of("u8[1000000] @x1", "u8[1000000] @x4=1..4", "ranks_per_host 1\nnic 1 GB/s\nnic_latency 0\nmessage 0\n",
+                 "direct", 1 << 30),
+         1e6 + 0.75e6);
 }
 
 /* 20 MB to one other rank: each of the two copies a half, which is much. */

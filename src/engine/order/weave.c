@@ -585,7 +585,7 @@ static int64_t pass_rows(weft_exec *x, struct weave_stream *s, int64_t rows)
     int64_t bytes = 0;
     bool through;
     s->row += rows;
-    if (r->cut && (s->row + 1) % m->tile->n[r->cut] == 0)
+    if (r->cut && s->row < r->n && (s->row + 1) % m->tile->n[r->cut] == 0)
         bytes = move_rows(m, &s->row, r->bytes);
     if (s->row % r->n)
         return bytes;
