@@ -172,10 +172,12 @@ static void joining_early_changes_nothing(void **state)
     (void)state;
     static const struct {
         const char *model, *from, *to, *dtypes, *machine;
-    } cases[] = {{"deepseek-v3", "pp4.dp2.ep4", "dp2.tp8", "bf16:f8e4m3", "h100"},
-                 {"qwen3-235b-a22b", "pp2.ep4", "dp2.ep2.tp2", "bf16", "h100"},
-                 {"llama-3-70b", "fsdp12", "dp4.tp2", "bf16", "plain"},
-                 {"llama-3-70b", "tp8", "tp4", "bf16:f32", "plain"}};
+        bool fewer; /* no receiver passes on what it gets, so that fewer nodes are made */
+    } cases[] = {{"deepseek-v3", "pp4.dp2.ep4", "tp8", "bf16:f8e4m3", "h100", true},
+                 {"deepseek-v3", "pp4.dp2.ep4", "dp2.tp8", "bf16:f8e4m3", "h100", false},
+                 {"qwen3-235b-a22b", "pp2.ep4", "dp2.ep2.tp2", "bf16", "h100", false},
+                 {"llama-3-70b", "fsdp12", "dp4.tp2", "bf16", "plain", false},
+                 {"llama-3-70b", "tp8", "tp4", "bf16:f32", "plain", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct scene s = {0};
         struct scene_run early, late;
@@ -197,7 +199,7 @@ static void joining_early_changes_nothing(void **state)
                          late.graph.busy[k]);
         if (fabs(early.events.total / late.events.total - 1) > 1e-6)
             fail_msg("%s: %.1f ns, and not %.1f", cases[i].model, early.events.total, late.events.total);
-        if (i == 0 && 2 * early.graph.nodes.n > late.graph.nodes.n)
+        if (cases[i].fewer && 2 * early.graph.nodes.n > late.graph.nodes.n)
             fail_msg("%s: %zu nodes are hardly fewer than %zu", cases[i].model, early.graph.nodes.n,
                      late.graph.nodes.n);
         scene_run_free(&early);
