@@ -21,6 +21,7 @@
 #define LARGE (16 << 20)
 #define CROWD LINKS_CROWD /* hosts, at most */
 #define HOSTS_ON_CORE 4   /* of the crowd: they need more than one */
+#define TRIES 5           /* at a crowd: other work on these cores must not make few bytes slower than many */
 #define MUCH (256 << 10)  /* bytes from one host of the crowd to another; a small message tells what these cost */
 
 /* The same on all hosts that are played on one machine. */
@@ -241,10 +242,16 @@ static int played_times(const struct crowd *x, struct took *small, struct took *
     bool known = !sched_getaffinity(0, sizeof all, &all);
     *cores = known ? use_cores(&all, x->n < 2 * HOSTS_ON_CORE ? 1 : x->n / HOSTS_ON_CORE) : 0;
     int err = weft_comm_open(NULL, NULL, &c);
-    if (!err)
-        err = crowd_time(c, x, SMALL, 20, small);
-    if (!err)
-        err = crowd_time(c, x, MUCH, 4, much);
+    for (int i = 0; i < TRIES && !err; i++) {
+        struct took a, b;
+        err = crowd_time(c, x, SMALL, 20, &a);
+        if (!err)
+            err = crowd_time(c, x, MUCH, 4, &b);
+        if (!err && (!i || a.all < small->all))
+            *small = a;
+        if (!err && (!i || b.all < much->all))
+            *much = b;
+    }
     weft_comm_close(c);
     if (*cores)
         sched_setaffinity(0, sizeof all, &all);
@@ -321,6 +328,11 @@ int calibrate_job(struct machine_file *m, int *hosts, struct failure *why)
     }
     if (err)
         code = failure_set(why, CLI_WRONG, "the network could not be measured: %s", weft_errmsg());
+    else if (!code && !rank && crowd.played && m->nic_core == 0)
+        code = failure_set(why, CLI_WRONG,
+                           "the network could not be measured: %d KiB took no longer than %d bytes, since other work "
+                           "kept the cores busy; try again when they are idle",
+                           MUCH >> 10, SMALL);
     *hosts = rank ? 0 : crowd.hosts;
     return code;
 }
