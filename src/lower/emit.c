@@ -1,4 +1,6 @@
 /* The nodes of one box: parts in each buffer, local copies, further slots, identities. */
+#include <string.h>
+
 #include "base/error.h"
 #include "base/math.h"
 #include "lower/job.h"
@@ -18,7 +20,13 @@ int emit_part_in(const struct job *j, uint32_t buf, const struct span *box)
 
 int emit_part_src(const struct job *j, const struct span *box)
 {
-    return emit_part_in(j, j->d->tensors.v[j->d->tensor].src_buf + j->s_box, box);
+    const uint32_t buf = j->d->tensors.v[j->d->tensor].src_buf + j->s_box;
+    if (!j->slab_start)
+        return emit_part_in(j, buf, box);
+    struct span in[WEFT_MAX_DIMS];
+    memcpy(in, box, (size_t)j->ndim * sizeof *in);
+    in[j->slab_dim].a += j->slab_start;
+    return emit_part_in(j, buf, in);
 }
 
 int emit_part_dst(const struct job *j, const struct span *box)

@@ -33,7 +33,10 @@ struct job {
     int wire;  /* dtype of finished values on the wire: the narrower side's */
     bool fold; /* some element has more than one term */
     enum job_meet meet;
-    struct walk *walk;     /* JOB_WALK: replicas that were walked last, see feed.c */
+    struct walk *walk; /* JOB_WALK: replicas that were walked last, see feed.c */
+    int slab_dim; /* this rank's piece of the source begins at slab_start of its buffer, along slab_dim (row_shares.c)
+                   */
+    int64_t slab_start;
     uint32_t s_box, d_box; /* boxes: which of the tensor's buffers on either side a part is in */
     int64_t most;          /* elements that one part of a message may have */
     int cut;               /* the dim along which replicas share the work, -1 for none (0-d) */

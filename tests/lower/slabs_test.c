@@ -97,10 +97,31 @@ static void not_chosen_between_hosts_and_on_devices(void **state)
     assert_algorithm(TERMS, THIN, &m, 0, true);
 }
 
+static void chosen_for_short_runs_of_replicas(void **state)
+{
+    weft_machine m = WEFT_MACHINE_INIT;
+    (void)state;
+    assert_algorithm("f32[524288,32] @x8", "f32[524288,32/x] @x8", NULL, 0, true);
+    assert_algorithm("f32[524288/x,32] @x2.y4", "bf16[524288,32/z] @z8=7,6,5,4,3,2,1,0", NULL, 0, true);
+    assert_algorithm("f32[1048576] @x4", "f32[1048576/x:2] @x4=4..7", NULL, 0, true);
+    assert_algorithm("f32[524288,32] @x8", "f32[524288,32/y] @x4.y2", NULL, 0, true);
+    assert_algorithm("f32[65536,256] @x8", "f32[65536,256/x] @x8", NULL, 0, false);   /* two cache lines */
+    assert_algorithm("f32[524288,32] @x8", "f32[524288/x,32] @x8", NULL, 0, false);   /* long runs */
+    assert_algorithm("f32[524288,32/x] @x8", "f32[524288/x,32] @x8", NULL, 0, false); /* no replicas */
+    assert_algorithm("f32[2048,32] @x8", "f32[2048,32/x] @x8", NULL, 0, false);       /* small */
+    assert_algorithm("f32[524288,32] @x2", "f32[524288,32/x] @x8", NULL, 0, false);   /* six ranks would be idle */
+    assert_algorithm("f32[524288,32] @x8", "f32[524288,32/x] @x8", NULL, 1, false);   /* in place */
+    m.inside_bytes_per_us = 400000;
+    assert_algorithm("f32[524288,32] @x8", "f32[524288,32/x] @x8", &m, 0, false);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     static const char *const cases[][3] = {
-        {"f32[4096,64] @x4", "f32[4096,64/x] @x4", "slabs"}, /* no fold */
+        {"f32[4096,64/y] @x4.y2", "f32[4096,64/x~1] @x4", "ghosts"},
+        {"f32[4096/y:7,64] @x4.y3", "f32[4096,64/z] @z4", "deals blocks"},
+        {"f32[31,7] @x4", "f32[31,7/x:1] @x4", "no dim"},
+        {"f32[4096/y,64] @y4", "f32[4096,64/z] @z4", "slabs"}, /* neither a fold nor replicas */
         {"f32[4096,64/x] @x4", "f32[4096/x,64] @x4", "slabs"},
         {"f32[4096,64] @x4 +sum(x)", "f32[4096,64/x~1] @x4", "ghosts"},
         {"f32[4096/y:7,64] @x4.y3 +sum(x)", "f32[4096,64/z] @z4", "deals blocks"},
@@ -166,6 +187,37 @@ static void all_sources_fold_for_one_rank(void **state)
         weft_plan_free(plan[r]);
 }
 
+/* Each replica gives every other rank its columns of a slab, and nothing else is read. Two pieces have four replicas
+ * each, and the rows do not go up in their slabs. */
+static void each_replica_gives_a_slab(void **state)
+{
+    enum { RANKS = 8, ROWS = 131074, HALF = ROWS / 2, SLAB = HALF / 4 + 1 };
+    weft_plan *plan[RANKS];
+    weft_lower_opts o = {.size = sizeof o};
+    (void)state;
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(lower_one("f32[131074/x,32] @x2.y4", "bf16[131074,32/z] @z8", r, &o, &plan[r]), 0);
+    if (weft_plan_verify((const weft_plan *const *)(uintptr_t)plan, RANKS))
+        fail_msg("%s", weft_errmsg());
+    for (int r = 0; r < RANKS; r++) {
+        int64_t bytes[RANKS] = {0};
+        weft_stats stats = WEFT_STATS_INIT;
+        assert_int_equal(weft_plan_stats(plan[r], &stats), 0);
+        assert_string_equal(plan[r]->algorithm, "slabs");
+        assert_int_equal(stats.stated, stats.received);
+        assert_int_equal(plan[r]->bound, HALF * 4 * 2);
+        for (size_t s = 0; s < plan[r]->nsteps; s++)
+            if (plan[r]->steps[s].kind == PLAN_RECV)
+                bytes[plan[r]->steps[s].peer] += plan[r]->steps[s].bytes;
+        for (int from = 0; from < RANKS; from++) {
+            int64_t rows = from % 4 < 3 ? SLAB : HALF - 3 * SLAB;
+            assert_int_equal(bytes[from], from == r ? 0 : rows * 4 * 2);
+        }
+    }
+    for (int r = 0; r < RANKS; r++)
+        weft_plan_free(plan[r]);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +228,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(each_rank_folds_whole_rows),
         cmocka_unit_test(all_sources_fold_for_one_rank),
+        cmocka_unit_test(chosen_for_short_runs_of_replicas),
+        cmocka_unit_test(each_replica_gives_a_slab),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));
 }

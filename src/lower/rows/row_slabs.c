@@ -1,5 +1,5 @@
 /* Slabs: a fold of a destination whose pieces are short runs in the sources, such as columns of a matrix, or that few
- * ranks hold.
+ * ranks hold. Slabs of a source with replicas, and without a fold, are in row_shares.c.
  *
  * The general lowering folds each piece where it belongs. With short runs every rank then goes through the cache lines
  * of all sources. With few holders the other ranks are idle meanwhile. Here each rank of a mesh folds a slab instead,
@@ -123,7 +123,7 @@ static int slabs_of(const struct job *j, const weft_layout **out)
     struct draft_slabs *known = draft_slabs(j->d, j->src, j->dst);
     int rc = 0;
     if (!known->slabs)
-        rc = make_slabs(j, &known->slabs);
+        rc = j->fold ? make_slabs(j, &known->slabs) : row_shares_make(j, &known->slabs);
     *out = known->slabs;
     return rc;
 }
@@ -141,6 +141,8 @@ static bool may_save(const struct job *j)
 
 const char *row_slabs_unfit(const struct job *j)
 {
+    if (!j->fold)
+        return row_shares_unfit(j);
     bool ghosts = j->src->ghost_terms, dealt = false;
     for (int d = 0; d < j->ndim; d++) {
         ghosts |= j->dst->dim[d].lo || j->dst->dim[d].hi;
@@ -187,12 +189,14 @@ bool row_slabs_pays(const struct job *j)
     const weft_machine *m = j->machine;
     if (machine_hosts(m, j->d->world) || m->inside_bytes_per_us || m->launch_ns || j->d->in_place || row_slabs_unfit(j))
         return false;
-    const weft_layout *by = folders(j);
-    const int cut = slab_dim(j, by->mesh);
     int64_t elements = 1, row = (int64_t)weft_dtype_size(j->src->dtype);
     const int64_t size = row;
     for (int d = 0; d < j->ndim; d++)
         elements *= j->src->dim[d].extent;
+    if (!j->fold)
+        return elements * size >= LEAST_BYTES && row_shares_pays(j, run_of(j, j->dst));
+    const weft_layout *by = folders(j);
+    const int cut = slab_dim(j, by->mesh);
     for (int d = cut + 1; d < j->ndim; d++)
         row *= layout_piece_extent(j->src, d, layout_piece(j->src, 0, d), NULL);
     row *= layout_piece_share(j->src->dim[cut].extent, by->mesh, 0, 0);
@@ -292,6 +296,8 @@ int row_slabs(const struct job *j, const struct recognised *r)
     struct slabs s = {.j = j};
     const struct job_taker taker = {take, &s};
     int rc = slabs_of(j, &mid);
+    if (!rc && !j->fold)
+        return row_shares(j, mid);
     if (!rc)
         rc = job_open(&fold, j->d, &(weft_move){NULL, j->src, mid}, j->machine);
     if (rc)
@@ -359,7 +365,7 @@ int64_t row_slabs_bound(const struct job *j)
     if (!rc)
         rc = job_open(&direct, &d, &m, j->machine);
     if (!rc)
-        rc = lower_fold(&direct);
+        rc = j->fold ? lower_fold(&direct) : lower_direct(&direct);
     if (!rc)
         rc = d.received;
     draft_drop(&d);

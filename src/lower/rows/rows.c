@@ -115,7 +115,7 @@ static int64_t stated_bruck(const struct job *j, const struct recognised *r)
 int64_t rows_bound(const struct job *j, const struct recognised *r)
 {
     int64_t n = rows_count(j->dst, j->di);
-    if (!strcmp(r->kind, "reshard"))
+    if (!strcmp(r->kind, "reshard") || !strcmp(r->kind, "slice"))
         return row_slabs_bound(j);
     if (!n)
         return 0;
@@ -165,6 +165,7 @@ static const struct row table[] = {
     {"two_level", "reduce", ROW_IN_PLACE | ROW_HOSTS, row_levels_reduce, row_levels_stated_reduce, play_two_level},
     {"slabs", "reduce", ROW_SLABS | ROW_PARTS, row_slabs, row_slabs_stated, play_slabs},
     {"slabs", "reduce_scatter", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
+    {"slabs", "slice", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
     {"slabs", "reshard", ROW_SLABS, row_slabs, row_slabs_stated, NULL},
 };
 #define ROWS (sizeof table / sizeof *table)

@@ -82,6 +82,11 @@ int64_t row_slabs_bound(const struct job *j);     /* what the general lowering r
 const char *row_slabs_unfit(const struct job *j); /* why it does not fit the pair, or NULL */
 /* Is it better than the general lowering? Only where all ranks share the memory of a host. */
 bool row_slabs_pays(const struct job *j);
+/* The same for a source without a fold: its replicas give a slab each. run: bytes of a run in the source. */
+const char *row_shares_unfit(const struct job *j);
+bool row_shares_pays(const struct job *j, int64_t run);
+int row_shares_make(const struct job *j, weft_layout **out); /* the layout of the slabs */
+int row_shares(const struct job *j, const weft_layout *slabs);
 int row_alltoall_pairwise(const struct job *j, const struct recognised *r);
 int row_alltoall_bruck(const struct job *j, const struct recognised *r);
 #endif
