@@ -26,6 +26,7 @@ struct grid {
 #define SHORT 256          /* bytes of a unit that has few whole lines */
 #define LONG (32 << 10)    /* bytes of a unit for which memcpy is as fast */
 #define CACHED (256 << 10) /* bytes that the caches of a core keep */
+#define ROW 512            /* bytes of a row of units in src that ends before the hardware prefetches it */
 #define PAIR 128           /* bytes of a unit that is worth copying side by side with others */
 #define PICKED 256         /* bytes in short units for which tables may pay */
 #define PICKED_UNIT 8      /* bytes of a unit that is not short any more */
@@ -132,6 +133,23 @@ static void copy_each(const struct grid *g, unsigned char *dst, const unsigned c
         copy_short(*g, far, dst, src);
 }
 
+/* Where the units of row r are in src. Rows of units that lie side by side, with gaps between the rows, are prefetched:
+ * the hardware finds no pattern in them. */
+RAW_INLINE const unsigned char *row_of(const struct grid *g, const unsigned char *src, int64_t r, uintptr_t ahead)
+{
+    const unsigned char *from = src + r * g->srow;
+    if (ahead)
+        memory_prefetch(from, ahead, (size_t)g->turns * g->unit);
+    return from;
+}
+
+static uintptr_t rows_ahead(const struct grid *g)
+{
+    const int64_t unit = (int64_t)g->unit, row = g->turns * unit;
+    const bool gaps = g->rows > 1 && g->sturn == unit && row > 0 && row < ROW && g->srow >= row + 2 * LINE;
+    return gaps ? (uintptr_t)(1 + MEMORY_AHEAD / row) * (uintptr_t)g->srow : 0;
+}
+
 /* Several units are read before they are written, so that the waits for their lines overlap. */
 #define EIGHT(dstep, sstep, bytes)                                                                   \
     for (; i + 8 <= g->turns; i += 8) {                                                              \
@@ -142,43 +160,52 @@ static void copy_each(const struct grid *g, unsigned char *dst, const unsigned c
     }
 
 /* Units on a side that is dense, in either direction, are moved together. */
-#define COPY_UNITS(bytes)                                    \
-    for (int64_t r = 0; r < g->rows; r++) {                  \
-        const int64_t dturn = g->dturn, sturn = g->sturn;    \
-        unsigned char *to = dst + r * g->drow;               \
-        const unsigned char *from = src + r * g->srow;       \
-        int64_t i = 0;                                       \
-        if (dturn == bytes)                                  \
-            EIGHT(bytes, sturn, bytes)                       \
-        else if (sturn == bytes)                             \
-            EIGHT(dturn, bytes, bytes)                       \
-        else if (sturn == -bytes)                            \
-            EIGHT(dturn, -bytes, bytes)                      \
-        else                                                 \
-            EIGHT(dturn, sturn, bytes)                       \
-        for (; i < g->turns; i++)                            \
-            memcpy(to + i * dturn, from + i * sturn, bytes); \
+#define COPY_UNITS(bytes)                                     \
+    for (int64_t r = 0; r < g->rows; r++) {                   \
+        const int64_t dturn = g->dturn, sturn = g->sturn;     \
+        unsigned char *to = dst + r * g->drow;                \
+        const unsigned char *from = row_of(g, src, r, ahead); \
+        int64_t i = 0;                                        \
+        if (dturn == bytes)                                   \
+            EIGHT(bytes, sturn, bytes)                        \
+        else if (sturn == bytes)                              \
+            EIGHT(dturn, bytes, bytes)                        \
+        else if (sturn == -bytes)                             \
+            EIGHT(dturn, -bytes, bytes)                       \
+        else                                                  \
+            EIGHT(dturn, sturn, bytes)                        \
+        for (; i < g->turns; i++)                             \
+            memcpy(to + i * dturn, from + i * sturn, bytes);  \
     }
 
-/* A unit that is no power of two: its first and its last `part` bytes, which overlap. */
-#define COPY_ENDS(part)                                                     \
-    for (int64_t r = 0; r < g->rows; r++) {                                 \
-        const int64_t dturn = g->dturn, sturn = g->sturn, turns = g->turns; \
-        const size_t last = g->unit - part;                                 \
-        unsigned char *to = dst + r * g->drow;                              \
-        const unsigned char *from = src + r * g->srow;                      \
-        for (int64_t i = 0; i < turns; i++, to += dturn, from += sturn) {   \
-            unsigned char head[part], tail[part];                           \
-            memcpy(head, from, part);                                       \
-            memcpy(tail, from + last, part);                                \
-            memcpy(to, head, part);                                         \
-            memcpy(to + last, tail, part);                                  \
-        }                                                                   \
+/* Bytes that are read at once, at any alignment. */
+typedef uint16_t RAW_ANYWHERE bytes_2;
+typedef uint32_t RAW_ANYWHERE bytes_4;
+typedef uint64_t RAW_ANYWHERE bytes_8;
+typedef memory_vector_anywhere bytes_16;
+typedef struct {
+    bytes_16 half[2];
+} bytes_32;
+
+/* A unit that is no power of two: its first and its last `part` bytes, which may overlap. */
+#define COPY_ENDS(part)                                                                   \
+    for (int64_t r = 0; r < g->rows; r++) {                                               \
+        const int64_t dturn = g->dturn, sturn = g->sturn, turns = g->turns;               \
+        const size_t last = g->unit - part;                                               \
+        unsigned char *to = dst + r * g->drow;                                            \
+        const unsigned char *from = row_of(g, src, r, ahead);                             \
+        for (int64_t i = 0; i < turns; i++, to += dturn, from += sturn) {                 \
+            const bytes_##part head = *(const bytes_##part *)(const void *)from;          \
+            const bytes_##part tail = *(const bytes_##part *)(const void *)(from + last); \
+            *(bytes_##part *)(void *)to = head;                                           \
+            *(bytes_##part *)(void *)(to + last) = tail;                                  \
+        }                                                                                 \
     }
 
 static void copy_units(const struct grid *g, unsigned char *dst, const unsigned char *src)
 {
     const bool near = g->sturn < 2 * LINE && g->sturn > -2 * LINE; /* most lines of src are read */
+    const uintptr_t ahead = rows_ahead(g);
     switch (g->unit) {
     case 1: COPY_UNITS(1) return;
     case 2: COPY_UNITS(2) return;
@@ -193,7 +220,7 @@ static void copy_units(const struct grid *g, unsigned char *dst, const unsigned 
         COPY_ENDS(4)
     else if (g->unit < 16)
         COPY_ENDS(8)
-    else if (g->unit < 32 && near)
+    else if (g->unit <= 32 && near)
         COPY_ENDS(16)
     else if (g->unit > 32 && g->unit < 64 && near)
         COPY_ENDS(32)
