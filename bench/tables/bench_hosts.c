@@ -169,7 +169,7 @@ static int run_duels(struct hosts_bench *b, struct failure *why)
 {
     const struct duel all[] = {
         {"move", "a contiguous tensor", one_to_one(b->bytes, 0), "tag_bw", 10, 0.90, NULL},
-        {"ping", "one way of there and back", {.op = WORK_PING, .bytes = 8}, "tag_lat", 2000, 1 / 1.5, NULL},
+        {"ping", "one way of there and back", {.op = WORK_PING, .bytes = 8}, "tag_lat", 2000, 1 / 1.2, NULL},
         {"slow", "a contiguous tensor, slow link", one_to_one(b->bytes, 0), "tag_bw", 2, 0.95, b->rate},
     };
     int code = CLI_OK;

@@ -226,6 +226,37 @@ static void hostile_head(struct random *x, struct tcp_head *h)
         h->bytes = 0;
 }
 
+/* What the sender of small messages may do before the receiver starts again: WIRE_AHEAD messages go out without a wait,
+ * although one of them needs a grant. The next one waits. */
+static void granted_early_body(struct wire_rank *r)
+{
+    const struct wire_ops *o = r->w->ops;
+    struct wire_message *m = NULL;
+    uint64_t value = 0;
+    WIRE_OK(r, o->make(r->w, 1 - r->rank, 3, &value, sizeof value, r->rank == 0, &m));
+    for (uint64_t i = 0; i < 5 * WIRE_AHEAD; i++) {
+        const bool last = i % WIRE_AHEAD == WIRE_AHEAD - 1;
+        if (last) /* the receiver has had all messages before, and does not start meanwhile */
+            wire_barrier(r);
+        if (r->rank == 0)
+            value = i;
+        WIRE_OK(r, o->start(m));
+        if (r->rank == 0 && last)
+            WIRE_CHECK(r, ((struct tcp_message *)m)->state != TCP_WAITS);
+        WIRE_UNTIL(r, o->test(m) != 0);
+        WIRE_CHECK(r, o->test(m) == 1 && value == i);
+        if (last)
+            wire_barrier(r);
+    }
+    o->drop(m);
+}
+
+static void grants_of_small_messages_come_before_they_are_needed(void **state)
+{
+    (void)state;
+    run(2, granted_early_body);
+}
+
 /* One connection, until it is ended or has sent enough. Receives are started before or after, or not at all. */
 static int64_t hostile_connection(int64_t number, int64_t most)
 {
@@ -274,7 +305,7 @@ static int64_t hostile_connection(int64_t number, int64_t most)
         int peer;
         while (base->ops->fetch(base, &peer, &bytes, &got))
             assert_in_range(got, 1, WIRE_MAIL);
-        assert_true(kept(w) <= (size_t)(WIRE_AHEAD + 2) * TCP_EAGER * w->nlanes);
+        assert_true(kept(w) <= (size_t)(2 * WIRE_AHEAD + 2) * TCP_EAGER * w->nlanes);
         unsigned char back[4096];
         while (recv(ends[1], back, sizeof back, 0) > 0)
             ;
@@ -302,6 +333,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stranger_that_overtakes_a_rank_has_no_proof),
         cmocka_unit_test(sockets_listen_no_wider_than_needed),
         cmocka_unit_test(ranks_with_different_tokens_are_told),
+        cmocka_unit_test(grants_of_small_messages_come_before_they_are_needed),
         cmocka_unit_test(hostile_frames_cost_a_connection_and_no_memory),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

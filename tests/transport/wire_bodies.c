@@ -262,31 +262,42 @@ static void remake_one(struct wire_rank *r, bool over, size_t bytes, void *memor
         o->drop(last);
 }
 
+/* Some messages of chosen sizes, then some of random ones, which are started up to three times as often as a sender may
+ * run ahead. */
 void wire_remake_body(struct wire_rank *r)
 {
-    static const size_t sizes[] = {100000, 8, 100000, 300000, 300000, 8, 8, 300000, 100000, 8, 8, 100000};
+    enum { CHOSEN = 12, ALL = 100 };
+    static const size_t chosen[CHOSEN] = {100000, 8, 100000, 300000, 300000, 8, 8, 300000, 100000, 8, 8, 100000};
+    struct random both = {4711}, own = {(uint64_t)r->rank};
     const struct wire_ops *o = r->w->ops;
     unsigned char *memory = malloc(300000);
     struct wire_message *m = NULL;
     WIRE_CHECK(r, memory);
-    for (uint64_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    for (uint64_t k = 0; k < ALL; k++) {
+        bool over = k < CHOSEN ? k & (r->rank ? 4 : 2) : random_once_in(&own, 2);
+        size_t bytes = random_once_in(&both, 3) ? 100000 : 8;
+        uint64_t last = (uint64_t)random_in(&both, 0, 3 * WIRE_AHEAD);
+        if (k < CHOSEN) {
+            bytes = chosen[k];
+            last = k;
+        }
         if (r->rank == 1) {
-            remake_one(r, k & 4, sizes[k], memory, &m);
+            remake_one(r, over, bytes, memory, &m);
             WIRE_CHECK(r, !r->failed[0]);
             WIRE_OK(r, o->start(m));
         }
         wire_barrier(r); /* mail comes behind what was there to say of the message */
         if (r->rank == 0)
-            remake_one(r, k & 2, sizes[k], memory, &m);
+            remake_one(r, over, bytes, memory, &m);
         WIRE_CHECK(r, !r->failed[0]);
-        for (uint64_t run = 0; run <= k && r->rank < 2; run++) {
+        for (uint64_t run = 0; run <= last && r->rank < 2; run++) {
             if (r->rank == 0)
-                wire_fill(memory, sizes[k], wire_seed(0, 1, k, run));
+                wire_fill(memory, bytes, wire_seed(0, 1, k, run));
             if (r->rank == 0 || run)
                 WIRE_OK(r, o->start(m));
             WIRE_UNTIL(r, o->test(m) != 0);
             WIRE_CHECK(r, o->test(m) == 1);
-            WIRE_CHECK(r, wire_differs(memory, sizes[k], wire_seed(0, 1, k, run)) == sizes[k]);
+            WIRE_CHECK(r, wire_differs(memory, bytes, wire_seed(0, 1, k, run)) == bytes);
         }
     }
     wire_barrier(r);

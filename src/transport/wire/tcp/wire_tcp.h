@@ -26,9 +26,10 @@
  * A connection carries frames: a head and bytes. The bytes of a message go from its memory to the socket, and from the
  * socket into the memory of the receive that was started for it, without a copy between. A message that no receive
  * waits for must not hold up what comes behind it. So a message of more than TCP_EAGER bytes needs the receiver's
- * permission, a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver sends the grant when it starts the
- * receive. If it cannot know that one is needed, it sends the grant when the sender's OFFER comes. Small messages that
- * no receive waits for yet are kept until one is started. Both ends count the starts of a message: a grant is for one
+ * permission, a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver sends the grant of a large message
+ * when it starts the receive, and that of a small one when the message before it has come. If it cannot know that one
+ * is needed, it sends the grant when the sender's OFFER comes. Small messages that no receive waits for yet are kept
+ * until one is started. Both ends count the starts of a message: a grant is for one
  * start. Byte order is that of the machines, which is the same. */
 #ifndef WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #define WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
@@ -116,6 +117,7 @@ struct tcp_message {
     enum tcp_state state; /* WAITS: a send waits for its grant. A receive that was started MOVES. UNFIT: what came is
                              too long or too short. */
     int64_t granted;      /* receive: the start that this one has granted; -1: none */
+    bool early;           /* receive: the next start was granted when the last message came */
     struct tcp_out note;  /* the offer or the grant */
     size_t part, offset;  /* where the next byte is read or written */
     size_t left;          /* send: bytes that have not left */
@@ -402,6 +404,7 @@ void tcp_watch_sensed(struct tcp_wire *w, struct tcp_peer *p); /* its sensor has
 /* ---- wire_tcp_data.c ---- */
 void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
 void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
+void tcp_data_arrived(struct tcp_wire *w, struct tcp_lane *l); /* after tcp_lane_arrived */
 /* As in wire_ops. */
 int tcp_data_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send,
                   struct wire_message **out);

@@ -34,13 +34,19 @@ static bool send_note(struct tcp_wire *w, struct tcp_message *m, enum tcp_kind k
     return true;
 }
 
+/* Does this start of a small message need a grant? */
+static bool is_last_ahead(uint64_t number)
+{
+    return number % WIRE_AHEAD == WIRE_AHEAD - 1;
+}
+
 /* If there is no memory for a copy, the grant is sent with the next offer. If no offer comes, the deadline of the comm
  * ends the wait. */
 static void grant(struct tcp_wire *w, struct tcp_message *m, uint64_t number)
 {
     if (send_note(w, m, TCP_GRANT, number))
         m->granted = (int64_t)number;
-    m->lane->offered = false;
+    m->lane->offered &= m->lane->offer != number;
     w->peers[m->base.peer]->bulk |= !m->base.loose && m->base.bytes > TCP_EAGER;
 }
 
@@ -55,9 +61,24 @@ void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
         grant(w, m, number);
 }
 
+/* A small message that needs a grant gets it when the one before it has come: then the sender need not wait, and the
+ * grant leaves with what this rank sends next. */
+void tcp_data_arrived(struct tcp_wire *w, struct tcp_lane *l)
+{
+    struct tcp_message *m = l->message;
+    if (!m || m->state != TCP_DONE || m->base.loose || m->base.bytes > TCP_EAGER || !is_last_ahead(l->starts))
+        return;
+    grant(w, m, l->starts);
+    m->early = m->granted == (int64_t)l->starts;
+}
+
 void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
 {
     struct tcp_message *m = l->message;
+    if (!m && number) { /* for a start that never came: the message was dropped before */
+        tcp_lane_leave(w, l);
+        return;
+    }
     if (!m || m->state != TCP_WAITS || number + 1 != l->starts) {
         l->granted = (int64_t)number;
         return;
@@ -118,7 +139,7 @@ static void start_send(struct tcp_wire *w, struct tcp_peer *p, struct tcp_messag
         m->state = TCP_MOVES;
         return;
     }
-    if ((m->base.bytes > TCP_EAGER || number % WIRE_AHEAD == WIRE_AHEAD - 1) && !granted) {
+    if ((m->base.bytes > TCP_EAGER || is_last_ahead(number)) && !granted) {
         m->state = TCP_WAITS;
         send_note(w, m, TCP_OFFER, number); /* its note is free: the last offer has left, since its grant has come */
     } else {
@@ -133,15 +154,20 @@ static void start_receive(struct tcp_wire *w, struct tcp_message *m, uint64_t nu
     struct tcp_lane *l = m->lane;
     bool large = m->base.bytes > TCP_EAGER && (!m->base.loose || l->large);
     m->state = TCP_MOVES;
-    m->granted = -1;
-    if (l->first && l->first->whole)
+    m->granted = m->early ? (int64_t)number : -1;
+    m->early = false;
+    if (l->first && l->first->whole) {
         tcp_lane_deliver(l);
-    else if (l->first || l->into != TCP_NOWHERE)
+        tcp_data_arrived(w, l);
+    } else if (l->first || l->into != TCP_NOWHERE) {
         return; /* the message is coming already */
-    else if (l->offered)
+    } else if (l->offered && m->granted == (int64_t)l->offer) {
+        l->offered = false; /* the grant and the offer have crossed */
+    } else if (l->offered) {
         grant(w, m, l->offer);
-    else if (large || number % WIRE_AHEAD == WIRE_AHEAD - 1)
+    } else if (large || (is_last_ahead(number) && m->granted < 0)) {
         grant(w, m, number);
+    }
 }
 
 int tcp_data_start(struct wire_message *base)
@@ -205,9 +231,10 @@ void tcp_data_drop(struct wire_message *base)
     while (*at != m)
         at = &(*at)->under;
     *at = m->under;
-    if (base->loose)
-        m->lane->granted = -1; /* a grant for a start that needed none: before the first message the receiver does not
-                                  know the size of a loose one */
+    /* A grant for a start that never came: the next message begins with start 0. Or one for a start that needed none:
+     * before the first message the receiver does not know the size of a loose one. */
+    if (base->loose || (!m->lane->message && m->lane->granted > 0))
+        m->lane->granted = -1;
     if (!m->lane->message)
         tcp_lane_leave(w, m->lane);
     free(m);

@@ -80,8 +80,9 @@ static int open_frame(struct tcp_wire *w, struct tcp_peer *p)
     if (h->kind != TCP_DATA)
         return 0;
     p->lane = l;
-    if (l->into == TCP_NOWHERE && l->waiting > WIRE_AHEAD)
-        return EPROTO; /* a sender does not run ahead that far */
+    if (l->into == TCP_NOWHERE && l->waiting > 2 * WIRE_AHEAD)
+        return EPROTO; /* A sender does not run ahead that far. Twice: if a tag is used again and only one end counts
+                          its starts anew, one grant may be taken for another. */
     if (l->into == TCP_NOWHERE && !open_message(w, l, h->value))
         return ENOMEM;
     bool makes_sense = h->value == l->total && h->bytes <= l->left && h->bytes <= TCP_FRAME && (h->bytes || !l->total);
@@ -96,8 +97,10 @@ static void close_frame(struct tcp_wire *w, struct tcp_peer *p)
         tcp_inbox_post(w, p->mail);
     p->mail = NULL;
     p->lane = NULL;
-    if (l && !l->left)
+    if (l && !l->left) {
         tcp_lane_arrived(l);
+        tcp_data_arrived(w, l);
+    }
 }
 
 /* ---- bytes of frames ---- */
