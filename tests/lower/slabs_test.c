@@ -120,6 +120,10 @@ static void what_does_not_fit_is_refused(void **state)
     static const char *const cases[][3] = {
         {"f32[4096,64/y] @x4.y2", "f32[4096,64/x~1] @x4", "ghosts"},
         {"f32[4096/y:7,64] @x4.y3", "f32[4096,64/z] @z4", "deals blocks"},
+        {"f32[8,4] @x2",
+         "{\"dtype\":\"f32\",\"shape\":[8,4],\"boxes\":[{\"rank\":0,\"at\":[0,0],\"len\":[8,2]},"
+         "{\"rank\":1,\"at\":[0,2],\"len\":[8,2]}]}",
+         "boxes"},
         {"f32[31,7] @x4", "f32[31,7/x:1] @x4", "no dim"},
         {"f32[4096/y,64] @y4", "f32[4096,64/z] @z4", "slabs"}, /* neither a fold nor replicas */
         {"f32[4096,64/x] @x4", "f32[4096/x,64] @x4", "slabs"},

@@ -257,6 +257,40 @@ static void grants_of_small_messages_come_before_they_are_needed(void **state)
     run(2, granted_early_body);
 }
 
+/* A small message is replaced when its next start has been granted. The large one that replaces it waits. */
+static void granted_small_body(struct wire_rank *r)
+{
+    static unsigned char memory[2][100000];
+    const struct wire_ops *o = r->w->ops;
+    struct wire_message *small = NULL, *large = NULL;
+    WIRE_OK(r, o->make(r->w, 1 - r->rank, 3, memory[r->rank], 8, r->rank == 0, &small));
+    for (int i = 0; i < WIRE_AHEAD - 1; i++) {
+        WIRE_OK(r, o->start(small));
+        WIRE_UNTIL(r, o->test(small) == 1);
+    }
+    wire_barrier(r);
+    WIRE_OK(r, o->make(r->w, 1 - r->rank, 3, memory[r->rank], sizeof memory[0], r->rank == 0, &large));
+    o->drop(small);
+    if (r->rank == 0) {
+        wire_fill(memory[0], sizeof memory[0], 1);
+        WIRE_OK(r, o->start(large));
+        WIRE_CHECK(r, ((struct tcp_message *)large)->state == TCP_WAITS);
+    }
+    wire_barrier(r);
+    if (r->rank == 1)
+        WIRE_OK(r, o->start(large));
+    WIRE_UNTIL(r, o->test(large) == 1);
+    WIRE_CHECK(r, wire_differs(memory[r->rank], sizeof memory[0], 1) == sizeof memory[0]);
+    wire_barrier(r);
+    o->drop(large);
+}
+
+static void grant_of_a_small_message_is_not_for_a_large_one(void **state)
+{
+    (void)state;
+    run(2, granted_small_body);
+}
+
 /* One connection, until it is ended or has sent enough. Receives are started before or after, or not at all. */
 static int64_t hostile_connection(int64_t number, int64_t most)
 {
@@ -334,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sockets_listen_no_wider_than_needed),
         cmocka_unit_test(ranks_with_different_tokens_are_told),
         cmocka_unit_test(grants_of_small_messages_come_before_they_are_needed),
+        cmocka_unit_test(grant_of_a_small_message_is_not_for_a_large_one),
         cmocka_unit_test(hostile_frames_cost_a_connection_and_no_memory),
     };
     return SUITE_MAIN(argc, argv, SUITE_ONCE(tests));

@@ -277,6 +277,9 @@ void wire_remake_body(struct wire_rank *r)
         bool over = k < CHOSEN ? k & (r->rank ? 4 : 2) : random_once_in(&own, 2);
         size_t bytes = random_once_in(&both, 3) ? 100000 : 8;
         uint64_t last = (uint64_t)random_in(&both, 0, 3 * WIRE_AHEAD);
+        if (random_once_in(&both, 2)) /* the next start would need a grant */
+            last = (uint64_t)random_in(&both, 1, 3) * WIRE_AHEAD - 2;
+        bool late = k >= CHOSEN && random_once_in(&both, 3); /* the sender starts first */
         if (k < CHOSEN) {
             bytes = chosen[k];
             last = k;
@@ -284,16 +287,26 @@ void wire_remake_body(struct wire_rank *r)
         if (r->rank == 1) {
             remake_one(r, over, bytes, memory, &m);
             WIRE_CHECK(r, !r->failed[0]);
-            WIRE_OK(r, o->start(m));
+            if (!late)
+                WIRE_OK(r, o->start(m));
         }
         wire_barrier(r); /* mail comes behind what was there to say of the message */
         if (r->rank == 0)
             remake_one(r, over, bytes, memory, &m);
         WIRE_CHECK(r, !r->failed[0]);
+        if (late && r->rank == 0) {
+            wire_fill(memory, bytes, wire_seed(0, 1, k, 0));
+            WIRE_OK(r, o->start(m));
+        }
+        if (late)
+            wire_barrier(r);
+        if (late && r->rank == 1)
+            WIRE_OK(r, o->start(m));
         for (uint64_t run = 0; run <= last && r->rank < 2; run++) {
-            if (r->rank == 0)
+            bool starts = run || (!late && r->rank == 0);
+            if (starts && r->rank == 0)
                 wire_fill(memory, bytes, wire_seed(0, 1, k, run));
-            if (r->rank == 0 || run)
+            if (starts)
                 WIRE_OK(r, o->start(m));
             WIRE_UNTIL(r, o->test(m) != 0);
             WIRE_CHECK(r, o->test(m) == 1);

@@ -10,8 +10,9 @@
 #include "base/math.h"
 #include "lower/rows/rows.h"
 
-#define CACHE_LINE 64  /* bytes: a row of the slab is read once, however many ranks have parts of a cache line */
-#define MOST_RANKS 512 /* of either mesh */
+#define CACHE_LINE 64   /* bytes: a row of the slab is read once, however many ranks have parts of a cache line */
+#define LEAST_BYTES 256 /* from a replica to a rank */
+#define MOST_RANKS 512  /* of either mesh */
 
 /* The dim along which pieces of the source are cut into slabs: the first one that gives all replicas about the same.
  * -1: there is none. */
@@ -27,17 +28,19 @@ static int cut_dim(const struct job *j)
 
 const char *row_shares_unfit(const struct job *j)
 {
-    const int cut = cut_dim(j);
+    if (j->src->boxes || j->dst->boxes)
+        return "one side is boxes";
     if (j->s_replicas < 2)
         return "the source has neither a fold nor replicas";
-    if (cut < 0)
+    if (cut_dim(j) < 0)
         return "no dim is long enough for a slab on each replica";
-    for (int d = 0; d < j->ndim; d++)
+    for (int d = 0; d < j->ndim; d++) {
         if (j->src->dim[d].lo || j->src->dim[d].hi || j->dst->dim[d].lo || j->dst->dim[d].hi)
             return "there are ghosts";
-    for (int s = 0; s < j->src->dim[cut].nsplits; s++)
-        if (j->src->dim[cut].split[s].block)
-            return "the source deals blocks";
+        for (int s = 0; s < j->src->dim[d].nsplits; s++)
+            if (j->src->dim[d].split[s].block)
+                return "the source deals blocks";
+    }
     if (j->src->mesh > MOST_RANKS || j->dst->mesh > MOST_RANKS)
         return "a mesh has more than 512 ranks";
     return NULL;
@@ -55,11 +58,13 @@ static int64_t parts_of_row(const struct job *j, int cut)
     return n;
 }
 
-/* Several ranks have parts of the same cache lines, and the ranks of the source are at least half as many as those that
- * would otherwise share the work. */
+/* Several ranks have parts of the same cache lines. The ranks of the source are at least half as many as those that
+ * would otherwise share the work. And what a replica gives to a rank is worth a message. */
 bool row_shares_pays(const struct job *j, int64_t run)
 {
-    return run <= CACHE_LINE && parts_of_row(j, cut_dim(j)) > 1 && 2 * j->src->mesh >= j->dst->mesh;
+    const int64_t bytes = rows_count(j->dst, 0) * (int64_t)weft_dtype_size(j->src->dtype);
+    return run <= CACHE_LINE && parts_of_row(j, cut_dim(j)) > 1 && 2 * j->src->mesh >= j->dst->mesh &&
+           bytes >= LEAST_BYTES * j->src->mesh;
 }
 
 int row_shares_make(const struct job *j, weft_layout **out)

@@ -55,6 +55,7 @@ struct tcp_head {
     uint64_t tag;
     uint64_t value; /* DATA: bytes of the whole message; OFFER and GRANT: the number of the start */
 };
+#define TCP_SMALL (UINT64_C(1) << 62) /* in the value of a grant: for a small message only */
 
 /* Short bytes on their way out: a head with or without a mail, or the copied rest of a frame whose message was
  * cancelled. */
@@ -95,7 +96,7 @@ struct tcp_lane {
     bool send;
     struct tcp_message *message; /* the one that was made last; older ones, which it replaces, may be dropped later */
     uint64_t starts;
-    int64_t granted; /* send: the start for which a grant came before it was needed; -1: none */
+    int64_t granted; /* send: the value of a grant that came before it was needed; -1: none */
     /* receive: */
     bool offered, large; /* offered: the sender waits for a grant for its start number `offer`; large: the last
                             message needed one */
@@ -403,7 +404,7 @@ void tcp_watch_sensed(struct tcp_wire *w, struct tcp_peer *p); /* its sensor has
 
 /* ---- wire_tcp_data.c ---- */
 void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
-void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number);
+void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t value);
 void tcp_data_arrived(struct tcp_wire *w, struct tcp_lane *l); /* after tcp_lane_arrived */
 /* As in wire_ops. */
 int tcp_data_make(struct wire *w, int peer, uint64_t tag, void *memory, size_t bytes, bool send,

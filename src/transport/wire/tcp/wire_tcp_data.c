@@ -46,7 +46,7 @@ static void grant(struct tcp_wire *w, struct tcp_message *m, uint64_t number)
 {
     if (send_note(w, m, TCP_GRANT, number))
         m->granted = (int64_t)number;
-    m->lane->offered &= m->lane->offer != number;
+    m->lane->offered = false;
     w->peers[m->base.peer]->bulk |= !m->base.loose && m->base.bytes > TCP_EAGER;
 }
 
@@ -66,25 +66,31 @@ void tcp_data_offered(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
 void tcp_data_arrived(struct tcp_wire *w, struct tcp_lane *l)
 {
     struct tcp_message *m = l->message;
-    if (!m || m->state != TCP_DONE || m->base.loose || m->base.bytes > TCP_EAGER || !is_last_ahead(l->starts))
-        return;
-    grant(w, m, l->starts);
-    m->early = m->granted == (int64_t)l->starts;
+    if (m && m->state == TCP_DONE && !m->early && !m->base.loose && m->base.bytes <= TCP_EAGER &&
+        is_last_ahead(l->starts))
+        m->early = send_note(w, m, TCP_GRANT, l->starts | TCP_SMALL);
 }
 
-void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t number)
+/* Does what has come allow this start? */
+static bool is_granted(const struct tcp_message *m, uint64_t value, uint64_t number)
+{
+    return (value & ~TCP_SMALL) == number && (!(value & TCP_SMALL) || m->base.bytes <= TCP_EAGER);
+}
+
+void tcp_data_granted(struct tcp_wire *w, struct tcp_lane *l, uint64_t value)
 {
     struct tcp_message *m = l->message;
-    if (!m && number) { /* for a start that never came: the message was dropped before */
-        tcp_lane_leave(w, l);
+    if (m && m->state == TCP_WAITS) {
+        if (!is_granted(m, value, l->starts - 1))
+            return; /* for a start that is over. The receiver answers the offer of this one */
+        tcp_queue_begin(w->peers[l->peer], m);
+        tcp_out_push(w, w->peers[l->peer]);
         return;
     }
-    if (!m || m->state != TCP_WAITS || number + 1 != l->starts) {
-        l->granted = (int64_t)number;
-        return;
-    }
-    tcp_queue_begin(w->peers[l->peer], m);
-    tcp_out_push(w, w->peers[l->peer]);
+    if (m || !value)
+        l->granted = (int64_t)(value & INT64_MAX);
+    else
+        tcp_lane_leave(w, l); /* for a start that never came: the message was dropped before */
 }
 
 /* ---- the calls ---- */
@@ -132,7 +138,7 @@ int tcp_data_make(struct wire *base, int peer, uint64_t tag, void *memory, size_
 
 static void start_send(struct tcp_wire *w, struct tcp_peer *p, struct tcp_message *m, uint64_t number)
 {
-    bool granted = m->lane->granted == (int64_t)number;
+    bool granted = m->lane->granted >= 0 && is_granted(m, (uint64_t)m->lane->granted, number);
     m->left = m->base.bytes;
     m->lane->granted = -1;                /* the grant is for this start, or for an earlier one that needed none */
     if (p->link == TCP_LOST || p->mute) { /* whether it left or ended is not known yet: test will tell */
@@ -153,19 +159,18 @@ static void start_receive(struct tcp_wire *w, struct tcp_message *m, uint64_t nu
 {
     struct tcp_lane *l = m->lane;
     bool large = m->base.bytes > TCP_EAGER && (!m->base.loose || l->large);
+    const bool early = m->early;
     m->state = TCP_MOVES;
-    m->granted = m->early ? (int64_t)number : -1;
+    m->granted = -1;
     m->early = false;
     if (l->first && l->first->whole) {
         tcp_lane_deliver(l);
         tcp_data_arrived(w, l);
     } else if (l->first || l->into != TCP_NOWHERE) {
         return; /* the message is coming already */
-    } else if (l->offered && m->granted == (int64_t)l->offer) {
-        l->offered = false; /* the grant and the offer have crossed */
     } else if (l->offered) {
         grant(w, m, l->offer);
-    } else if (large || (is_last_ahead(number) && m->granted < 0)) {
+    } else if (large || (is_last_ahead(number) && !early)) {
         grant(w, m, number);
     }
 }
