@@ -60,6 +60,8 @@
 #define NAP 100
 #define NAP_MOST 10
 #define NAP_LIMIT_NS INT64_C(100000000)
+#define HEARD_NS INT64_C(2000000000)    /* until the wire reports a death of which another rank has told, at most */
+#define HEARD_NAP_NS 1000000            /* between two looks */
 #define FINISH_NS INT64_C(500000000)    /* for others to get the result that this rank has, at most, */
 #define FINISH_BEATS 10                 /* or in beats */
 #define ASK_NS INT64_C(50000000)        /* without a word of a leader: this rank mails the rank that should lead */
@@ -368,11 +370,10 @@ static void finish(struct survivors *s)
 
 /* ---- the call ---- */
 
-/* A rank may have died without a call on this comm that has found out. A comm that was split from it, or that it was
- * split from, may know more. */
-static int fail_for_the_dead(weft_comm *c)
+/* A rank that has died, as this rank knows by this comm or by one that was split from it or that it was split from; or
+ * -1. */
+static int find_dead(weft_comm *c)
 {
-    char who[NAMES_RANK];
     int dead = -1;
     mail_move(c);
     for (int r = 0; r < c->size && dead < 0; r++)
@@ -381,6 +382,34 @@ static int fail_for_the_dead(weft_comm *c)
     for (const weft_comm *k = c->sibling; k != c && dead < 0; k = k->sibling) {
         int at = 0;
         dead = next_of_sibling(c, k, transport_failed, &at);
+    }
+    return dead;
+}
+
+/* Has such a comm failed because of a death that this rank's wire has not reported? Another rank has told of it. */
+static bool heard_of_death(const weft_comm *c)
+{
+    const char *text;
+    for (const weft_comm *k = c->sibling; k != c; k = k->sibling) {
+        bool heard = core_failed(k->group) && core_failure(k->group, &text) == WEFT_EPEER;
+        for (int r = 0; r < k->size && heard; r++)
+            heard = r == k->rank || k->transport->gone(k->link, r) == TRANSPORT_HERE;
+        if (heard)
+            return true;
+    }
+    return false;
+}
+
+/* A rank may have died without a call on this comm that has found out. If others have told this rank of a death, its
+ * own wire reports that within a bounded time. */
+static int fail_for_the_dead(weft_comm *c)
+{
+    char who[NAMES_RANK];
+    const int64_t until = core_now() + HEARD_NS;
+    int dead = find_dead(c);
+    while (dead < 0 && heard_of_death(c) && core_now() < until) {
+        nanosleep(&(struct timespec){.tv_nsec = HEARD_NAP_NS}, NULL);
+        dead = find_dead(c);
     }
     if (dead < 0)
         return error_set(WEFT_EINVAL, "weft_comm_survivors: the comm has not failed");
