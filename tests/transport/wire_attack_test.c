@@ -226,8 +226,7 @@ static void hostile_head(struct random *x, struct tcp_head *h)
         h->bytes = 0;
 }
 
-/* What the sender of small messages may do before the receiver starts again: WIRE_AHEAD messages go out without a wait,
- * although one of them needs a grant. The next one waits. */
+/* A start of a small message that needs a grant does not wait, if the receiver has had the message before. */
 static void granted_early_body(struct wire_rank *r)
 {
     const struct wire_ops *o = r->w->ops;

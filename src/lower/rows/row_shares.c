@@ -10,9 +10,9 @@
 #include "base/math.h"
 #include "lower/rows/rows.h"
 
-#define CACHE_LINE 64   /* bytes: a row of the slab is read once, however many ranks have parts of a cache line */
-#define LEAST_BYTES 256 /* from a replica to a rank */
-#define MOST_RANKS 512  /* of either mesh */
+#define CACHE_LINE 64     /* bytes: a row of the slab is read once, however many ranks have parts of a cache line */
+#define LEAST_MESSAGE 256 /* from a replica to a rank */
+#define MOST_RANKS 512    /* of either mesh */
 
 /* The dim along which pieces of the source are cut into slabs: the first one that gives all replicas about the same.
  * -1: there is none. */
@@ -64,7 +64,7 @@ bool row_shares_pays(const struct job *j, int64_t run)
 {
     const int64_t bytes = rows_count(j->dst, 0) * (int64_t)weft_dtype_size(j->src->dtype);
     return run <= CACHE_LINE && parts_of_row(j, cut_dim(j)) > 1 && 2 * j->src->mesh >= j->dst->mesh &&
-           bytes >= LEAST_BYTES * j->src->mesh;
+           bytes >= LEAST_MESSAGE * j->src->mesh;
 }
 
 int row_shares_make(const struct job *j, weft_layout **out)

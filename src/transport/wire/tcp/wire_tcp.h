@@ -29,8 +29,8 @@
  * permission, a GRANT; so does each WIRE_AHEAD-th start of a small one. The receiver sends the grant of a large message
  * when it starts the receive, and that of a small one when the message before it has come. If it cannot know that one
  * is needed, it sends the grant when the sender's OFFER comes. Small messages that no receive waits for yet are kept
- * until one is started. Both ends count the starts of a message: a grant is for one
- * start. Byte order is that of the machines, which is the same. */
+ * until one is started. Both ends count the starts of a message: a grant is for one start. Byte order is that of the
+ * machines, which is the same. */
 #ifndef WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #define WEFT_TRANSPORT_WIRE_TCP_WIRE_TCP_H
 #include <netinet/in.h>
